@@ -1,1 +1,35 @@
-//! semel-core
+//! The rules of Semel, pure: no clock, no I/O, no async, no randomness.
+//!
+//! # Layout
+//!
+//! | module | what it knows |
+//! |---|---|
+//! | [`name`] | names of jobs, resources and steps, and slots, as data |
+//! | [`canonical`] | JSON that is safe to hash (RFC 8785) |
+//! | [`work`] | what is to be done, and its key |
+//! | [`payload`] | the fingerprint that binds a payload to a key |
+//! | [`token`] | fencing tokens: they only grow |
+//! | [`owner`] | who holds a lease, and what may be concluded about them |
+//! | [`lease`] | the lease machine |
+//! | [`entry`] | the entry machine |
+//! | [`claim`](mod@claim) | both machines at once: what a run may do with what stands in the store |
+//! | [`policy`] | what a job asks for, checked, and the times derived from it |
+//! | [`record`] | how records are named and written in a store |
+//! | [`story`] | what happened to a key, in plain words |
+//!
+//! Every transition is a function from what stands there and what is asked to what to write or what to
+//! answer. Somebody else acts on it.
+
+pub mod canonical;
+pub mod claim;
+pub mod entry;
+pub mod lease;
+pub mod mutant;
+pub mod name;
+pub mod owner;
+pub mod payload;
+pub mod policy;
+pub mod record;
+pub mod story;
+pub mod token;
+pub mod work;

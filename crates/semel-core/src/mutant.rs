@@ -1,0 +1,73 @@
+//! Switchable faults in the rules, so that the model check is known to be able to fail.
+//!
+//! In every build but the one with the feature `mutants`, [`on`] is the constant `false` and nothing of this is
+//! left in the program. The test of the model turns them on one at a time and must find each.
+
+/// A rule broken on purpose.
+#[allow(missing_docs)] // the names say what breaks
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Mutant {
+    TokenStaysOnGrant = 1,
+    GrantOverLiveLease,
+    ReleaseForgetsToken,
+    ReleaseByAnyone,
+    RenewAfterLapse,
+    RenewByStaleToken,
+    TakeoverWithoutLapseCheck,
+    SettleByAnyone,
+    SettleWhenNotRunning,
+    ClaimLeavesDone,
+    ClaimIgnoresLiveRun,
+    AliveByLeaseAlone,
+    ClaimWithoutIntent,
+    TrustToTheLastMoment,
+    TrustFromTheReply,
+    FailureCapIgnored,
+    InDoubtRunsAgain,
+}
+
+impl Mutant {
+    /// Every mutant.
+    pub const ALL: [Mutant; 17] = [
+        Mutant::TokenStaysOnGrant,
+        Mutant::GrantOverLiveLease,
+        Mutant::ReleaseForgetsToken,
+        Mutant::ReleaseByAnyone,
+        Mutant::RenewAfterLapse,
+        Mutant::RenewByStaleToken,
+        Mutant::TakeoverWithoutLapseCheck,
+        Mutant::SettleByAnyone,
+        Mutant::SettleWhenNotRunning,
+        Mutant::ClaimLeavesDone,
+        Mutant::ClaimIgnoresLiveRun,
+        Mutant::AliveByLeaseAlone,
+        Mutant::ClaimWithoutIntent,
+        Mutant::TrustToTheLastMoment,
+        Mutant::TrustFromTheReply,
+        Mutant::FailureCapIgnored,
+        Mutant::InDoubtRunsAgain,
+    ];
+}
+
+#[cfg(feature = "mutants")]
+static ACTIVE: std::sync::atomic::AtomicU8 = std::sync::atomic::AtomicU8::new(0);
+
+/// Break this rule, and only this one, in the whole process.
+#[cfg(feature = "mutants")]
+pub fn activate(mutant: Option<Mutant>) {
+    ACTIVE.store(mutant.map_or(0, |m| m as u8), std::sync::atomic::Ordering::SeqCst);
+}
+
+/// Is this rule broken?
+#[cfg(feature = "mutants")]
+pub fn on(mutant: Mutant) -> bool {
+    ACTIVE.load(std::sync::atomic::Ordering::Relaxed) == mutant as u8
+}
+
+/// Is this rule broken? Never, in this build.
+#[cfg(not(feature = "mutants"))]
+#[inline(always)]
+pub const fn on(_: Mutant) -> bool {
+    false
+}

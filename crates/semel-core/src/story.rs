@@ -1,0 +1,1 @@
+//! What happened to a key, in plain words.

@@ -1,0 +1,659 @@
+//! What is to be done, and its key.
+//!
+//! A [`Work`] says what: the job's name, and perhaps a slot, parameters, a key of the user's own, a batch item, a
+//! step. Never when, by whom, which attempt, or what came out; so every retry, on every machine, has the same
+//! [`Key`]: the SHA-256 of the work's canonical JSON,
+//!
+//! ```json
+//! {"always":true,"item":{},"job":"","key":"","nth":2,"semel":1,"slot":"","step":"","with":{}}
+//! ```
+//!
+//! with the members left out that are absent or empty (and `nth` when it is 1). `semel` is the version of this
+//! rule. `vectors/keys.json` has examples for other languages.
+//!
+//! The readable form stands beside the key. Sections come in this order, and no two works share one form:
+//!
+//! | section | example | |
+//! |---|---|---|
+//! | job | `publish` | once, if nothing follows |
+//! | `*` | `publish*` | always: guards against overlap only; excludes slot, parameters and key |
+//! | `@slot` | `publish@2026-06-19` | |
+//! | `?with` | `publish?series=landing&n:=3` | `=` before a string, `:=` before other JSON |
+//! | `#key` | `publish#my-key` | the user's own key |
+//! | `;item` | `import;id=42` | a batch item's key fields, written like parameters |
+//! | `~step`, `~nth` | `publish~notify~2` | the second use of the step `notify` |
+//!
+//! Signs that would end a section, spaces and characters that do not show are written `%XX`.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+
+use crate::canonical::{self, JsonError, Pointer, Strict, cut, hex, unhex};
+use crate::name::{Name, Slot, is_plain, percent_decode, push_percent};
+
+/// The version of the rule that makes keys.
+pub const KEY_RULE: u64 = 1;
+
+/// The most parameters of a work, and the most key fields of an item.
+pub const FIELDS_LIMIT: usize = 64;
+
+/// The longest name of a parameter, in characters.
+pub const PARAM_NAME_LIMIT: usize = 64;
+
+/// The longest name of an item's field, in characters.
+pub const FIELD_NAME_LIMIT: usize = 128;
+
+/// The longest key of the user's own, in characters.
+pub const OWN_KEY_LIMIT: usize = 512;
+
+/// The longest canonical text of a work, in bytes: it is kept in every record of the work.
+pub const WORK_LIMIT: usize = 64 * 1024;
+
+/// Parameters of a work, or key fields of an item.
+pub type Fields = BTreeMap<String, Value>;
+
+/// What is to be done. Works are equal when their canonical texts are.
+#[derive(Clone)]
+pub struct Work {
+    parts: Parts,
+    text: Box<str>,
+}
+
+#[derive(Clone)]
+struct Parts {
+    job: Name,
+    always: bool,
+    slot: Option<Slot>,
+    with: Fields,
+    key: Option<String>,
+    item: Fields,
+    step: Option<Name>,
+    nth: u32,
+}
+
+/// Why something is no work, and which member of it is at fault.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WorkError {
+    pointer: Pointer,
+    what: String,
+}
+
+impl WorkError {
+    /// The member at fault, as a place in the work's JSON; the whole if there is no single one.
+    pub fn pointer(&self) -> &Pointer {
+        &self.pointer
+    }
+
+    fn new(pointer: &str, what: impl fmt::Display) -> WorkError {
+        WorkError { pointer: Pointer::from_path(pointer), what: what.to_string() }
+    }
+
+    fn field(group: &str, name: &str, what: impl fmt::Display) -> WorkError {
+        WorkError { pointer: Pointer::root().child(group).child(name), what: what.to_string() }
+    }
+}
+
+impl fmt::Display for WorkError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.pointer.as_str() {
+            "" => write!(f, "work: {}", self.what),
+            _ => write!(f, "work at {}: {}", self.pointer, self.what),
+        }
+    }
+}
+
+impl std::error::Error for WorkError {}
+
+impl From<JsonError> for WorkError {
+    fn from(error: JsonError) -> WorkError {
+        WorkError { pointer: error.pointer, what: error.fault.to_string() }
+    }
+}
+
+impl Work {
+    /// The job, once and never again.
+    pub fn once(job: Name) -> Work {
+        // no sign of a name needs an escape in JSON, so this cannot fail
+        let text = format!(r#"{{"job":"{job}","semel":{KEY_RULE}}}"#).into();
+        Work { parts: Parts::of(job), text }
+    }
+
+    /// The job, every time: guarded against overlap, never done.
+    pub fn always(job: Name) -> Work {
+        let text = format!(r#"{{"always":true,"job":"{job}","semel":{KEY_RULE}}}"#).into();
+        Work { parts: Parts { always: true, ..Parts::of(job) }, text }
+    }
+
+    /// The job, once per slot and parameters; `with` may be empty.
+    pub fn in_slot(job: Name, slot: Slot, with: Fields) -> Result<Work, WorkError> {
+        Parts { slot: Some(slot), with, ..Parts::of(job) }.build()
+    }
+
+    /// The job, once per parameters; none at all would be [`Work::once`] by accident, so that is refused.
+    pub fn with(job: Name, with: Fields) -> Result<Work, WorkError> {
+        if with.is_empty() {
+            return Err(WorkError::new("/with", "has no parameters; give one, or ask for once or always"));
+        }
+        Parts { with, ..Parts::of(job) }.build()
+    }
+
+    /// The job, once per key of the user's own (and slot and parameters, where given).
+    pub fn keyed(job: Name, key: &str, slot: Option<Slot>, with: Fields) -> Result<Work, WorkError> {
+        Parts { key: Some(key.to_owned()), slot, with, ..Parts::of(job) }.build()
+    }
+
+    /// One item of this work's batch, known by its key fields.
+    pub fn for_item(self, fields: Fields) -> Result<Work, WorkError> {
+        if fields.is_empty() {
+            return Err(WorkError::new("/item", "has no key fields; give at least one"));
+        }
+        Parts { item: fields, ..self.parts }.build()
+    }
+
+    /// A step of this work; `nth` counts from 1 where one name is used several times.
+    pub fn at_step(self, step: Name, nth: u32) -> Result<Work, WorkError> {
+        Parts { step: Some(step), nth, ..self.parts }.build()
+    }
+
+    /// The job's name.
+    pub fn job(&self) -> &Name {
+        &self.parts.job
+    }
+
+    /// The slot, where there is one.
+    pub fn slot(&self) -> Option<&Slot> {
+        self.parts.slot.as_ref()
+    }
+
+    /// The parameters; empty if there are none.
+    pub fn params(&self) -> &Fields {
+        &self.parts.with
+    }
+
+    /// The key of the user's own, where there is one.
+    pub fn own_key(&self) -> Option<&str> {
+        self.parts.key.as_deref()
+    }
+
+    /// Whether this work is never done.
+    pub fn is_always(&self) -> bool {
+        self.parts.always
+    }
+
+    /// The key fields of the item; empty if this is none.
+    pub fn item(&self) -> &Fields {
+        &self.parts.item
+    }
+
+    /// The step's name, where this is one.
+    pub fn step(&self) -> Option<&Name> {
+        self.parts.step.as_ref()
+    }
+
+    /// Which use of the step's name this is, from 1.
+    pub fn nth(&self) -> u32 {
+        self.parts.nth
+    }
+
+    /// The canonical JSON that is hashed.
+    pub fn canonical(&self) -> &str {
+        &self.text
+    }
+
+    /// What the ledger knows this work by.
+    pub fn key(&self) -> Key {
+        Key(Sha256::digest(self.text.as_bytes()).into())
+    }
+
+    /// The work of a JSON text.
+    pub fn from_json(text: &str) -> Result<Work, WorkError> {
+        Work::from_value(canonical::parse(text)?)
+    }
+
+    /// The work of a JSON object with the members of the canonical form. `semel` may be left out; unknown members
+    /// are refused.
+    pub fn from_value(mut value: Value) -> Result<Work, WorkError> {
+        canonical::check(&value)?;
+        canonical::normalize(&mut value);
+        let Value::Object(members) = value else {
+            return Err(WorkError::new("", "is not a JSON object"));
+        };
+        let job = members.get("job").cloned().ok_or_else(|| WorkError::new("/job", "is missing"))?;
+        let mut parts = Parts::of(name("/job", job)?);
+        let mut nth = None;
+        for (member, value) in members {
+            match (member.as_str(), value) {
+                ("job", _) => {}
+                ("semel", version) if version == json!(KEY_RULE) => {}
+                ("semel", _) => {
+                    return Err(WorkError::new(
+                        "/semel",
+                        "is a version that this program does not know; it knows 1",
+                    ));
+                }
+                ("always", Value::Bool(always)) => parts.always = always,
+                ("always", _) => return Err(WorkError::new("/always", "is not true or false")),
+                ("slot", value) => {
+                    let text = string("/slot", value)?;
+                    parts.slot = Some(Slot::new(&text).map_err(|error| WorkError::new("/slot", error))?);
+                }
+                ("key", value) => parts.key = Some(string("/key", value)?),
+                ("step", value) => parts.step = Some(name("/step", value)?),
+                ("nth", value) => nth = Some(count(&value)?),
+                ("with", value) => parts.with = object("/with", value)?,
+                ("item", value) => parts.item = object("/item", value)?,
+                (unknown, _) => {
+                    let pointer = Pointer::root().child(unknown);
+                    return Err(WorkError { pointer, what: "is not a member of a work".to_owned() });
+                }
+            }
+        }
+        if nth.is_some() && parts.step.is_none() {
+            return Err(WorkError::new("/nth", "is given without a step"));
+        }
+        parts.nth = nth.unwrap_or(1);
+        parts.build()
+    }
+
+    /// The work of a readable form. More is accepted than `Display` writes, where it can mean one thing only.
+    pub fn parse_readable(text: &str) -> Result<Work, WorkError> {
+        if text.len() > canonical::TEXT_LIMIT {
+            return Err(WorkError::new("", format!("is longer than {} bytes", canonical::TEXT_LIMIT)));
+        }
+        let mut rest = text;
+        let job = body(&mut rest);
+        let mut parts = Parts::of(Name::new(job).map_err(|error| WorkError::new("/job", error))?);
+        if rest.starts_with('*') {
+            parts.always = true;
+            rest = rest.strip_prefix('*').unwrap_or_default();
+        }
+        if let Some(slot) = section(&mut rest, '@') {
+            parts.slot =
+                Some(Slot::new(&decode("/slot", slot)?).map_err(|error| WorkError::new("/slot", error))?);
+        }
+        if let Some(with) = section(&mut rest, '?') {
+            parts.with = read_pairs("with", with)?;
+        }
+        if let Some(key) = section(&mut rest, '#') {
+            parts.key = Some(decode("/key", key)?);
+        }
+        if let Some(item) = section(&mut rest, ';') {
+            parts.item = read_pairs("item", item)?;
+        }
+        if let Some(step) = section(&mut rest, '~') {
+            parts.step = Some(Name::new(step).map_err(|error| WorkError::new("/step", error))?);
+        }
+        if let Some(nth) = section(&mut rest, '~') {
+            let digits = nth.bytes().all(|byte| byte.is_ascii_digit());
+            let number = nth.parse().ok().filter(|_| digits);
+            parts.nth = number.ok_or_else(|| WorkError::new("/nth", "is not a number from 1 to 2^32-1"))?;
+        }
+        if let Some(sign) = rest.chars().next() {
+            let at = text.chars().count() - rest.chars().count() + 1;
+            let what = format!(
+                "unexpected '{}' at character {at}; the order is job*@slot?with#key;item~step~nth, and a sign itself is written %XX",
+                sign.escape_default()
+            );
+            return Err(WorkError::new("", what));
+        }
+        parts.build()
+    }
+}
+
+impl Parts {
+    fn of(job: Name) -> Parts {
+        Parts {
+            job,
+            always: false,
+            slot: None,
+            with: Fields::new(),
+            key: None,
+            item: Fields::new(),
+            step: None,
+            nth: 1,
+        }
+    }
+
+    fn build(mut self) -> Result<Work, WorkError> {
+        let named =
+            [("/slot", self.slot.is_some()), ("/with", !self.with.is_empty()), ("/key", self.key.is_some())];
+        if let Some((pointer, _)) = named.iter().find(|(_, given)| self.always && *given) {
+            return Err(WorkError::new(pointer, "cannot be given with always: such a work is never done"));
+        }
+        check_param_names(&self.with)?;
+        check_fields("item", &self.item, FIELD_NAME_LIMIT, "characters that show", is_plain)?;
+        if let Some(key) = &self.key {
+            check_text("/key", key, OWN_KEY_LIMIT, "no control characters", |c| !c.is_control())?;
+        }
+        if self.nth == 0 {
+            return Err(WorkError::new("/nth", "is 0; steps count from 1"));
+        }
+        let text = canonical::canonical(&self.to_value())?;
+        if text.len() > WORK_LIMIT {
+            let what =
+                format!("has {} bytes; at most {WORK_LIMIT} are allowed: pass a digest instead", text.len());
+            return Err(WorkError::new("", what));
+        }
+        self.with.values_mut().chain(self.item.values_mut()).for_each(canonical::normalize);
+        Ok(Work { parts: self, text: text.into() })
+    }
+
+    fn to_value(&self) -> Value {
+        let mut members = serde_json::Map::new();
+        let mut put = |name: &str, value: Option<Value>| {
+            if let Some(value) = value {
+                members.insert(name.to_owned(), value);
+            }
+        };
+        let fields = |fields: &Fields| {
+            (!fields.is_empty())
+                .then(|| Value::Object(fields.iter().map(|(k, v)| (k.clone(), v.clone())).collect()))
+        };
+        put("semel", Some(json!(KEY_RULE)));
+        put("job", Some(json!(self.job)));
+        put("always", self.always.then_some(Value::Bool(true)));
+        put("slot", self.slot.as_ref().map(|slot| json!(slot)));
+        put("with", fields(&self.with));
+        put("key", self.key.as_ref().map(|key| json!(key)));
+        put("item", fields(&self.item));
+        put("step", self.step.as_ref().map(|step| json!(step)));
+        put("nth", (self.nth > 1).then(|| json!(self.nth)));
+        Value::Object(members)
+    }
+}
+
+fn check_fields(
+    group: &str,
+    fields: &Fields,
+    longest: usize,
+    allowed: &str,
+    is_allowed: fn(char) -> bool,
+) -> Result<(), WorkError> {
+    if fields.len() > FIELDS_LIMIT {
+        let what = format!("has {} members; at most {FIELDS_LIMIT} are allowed", fields.len());
+        return Err(WorkError::new(&format!("/{group}"), what));
+    }
+    for name in fields.keys() {
+        let pointer = Pointer::root().child(group).child(name);
+        check_text(pointer.as_str(), name, longest, allowed, is_allowed)?;
+    }
+    Ok(())
+}
+
+fn check_param_names(fields: &Fields) -> Result<(), WorkError> {
+    check_fields("with", fields, PARAM_NAME_LIMIT, "letters, digits and _ . -", |c| {
+        c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-')
+    })
+}
+
+fn check_text(
+    pointer: &str,
+    text: &str,
+    longest: usize,
+    allowed: &str,
+    is_allowed: fn(char) -> bool,
+) -> Result<(), WorkError> {
+    let length = text.chars().count();
+    if length == 0 || length > longest {
+        return Err(WorkError::new(pointer, format!("has {length} characters; 1 to {longest} are allowed")));
+    }
+    match text.chars().enumerate().find(|(_, c)| !is_allowed(*c)) {
+        Some((i, c)) => {
+            let what =
+                format!("holds '{}' at character {}; allowed are {allowed}", c.escape_default(), i + 1);
+            Err(WorkError::new(pointer, what))
+        }
+        None => Ok(()),
+    }
+}
+
+fn string(pointer: &str, value: Value) -> Result<String, WorkError> {
+    match value {
+        Value::String(text) => Ok(text),
+        _ => Err(WorkError::new(pointer, "is not a string")),
+    }
+}
+
+fn name(pointer: &str, value: Value) -> Result<Name, WorkError> {
+    Name::new(&string(pointer, value)?).map_err(|error| WorkError::new(pointer, error))
+}
+
+fn object(pointer: &str, value: Value) -> Result<Fields, WorkError> {
+    match value {
+        Value::Object(members) => Ok(members.into_iter().collect()),
+        _ => Err(WorkError::new(pointer, "is not an object")),
+    }
+}
+
+fn count(value: &Value) -> Result<u32, WorkError> {
+    let number = value.as_u64().and_then(|number| u32::try_from(number).ok());
+    number.ok_or_else(|| WorkError::new("/nth", "is not a number from 1 to 2^32-1"))
+}
+
+/// What starts a section of the readable form.
+const MARKS: [char; 6] = ['*', '@', '?', '#', ';', '~'];
+
+fn body<'a>(rest: &mut &'a str) -> &'a str {
+    let (body, after) = rest.split_at_checked(rest.find(MARKS).unwrap_or(rest.len())).unwrap_or((rest, ""));
+    *rest = after;
+    body
+}
+
+fn section<'a>(rest: &mut &'a str, mark: char) -> Option<&'a str> {
+    *rest = rest.strip_prefix(mark)?;
+    Some(body(rest))
+}
+
+fn decode(pointer: &str, text: &str) -> Result<String, WorkError> {
+    percent_decode(text).ok_or_else(|| {
+        WorkError::new(
+            pointer,
+            "has a '%' that is not followed by the two digits of a byte; write %25 for '%'",
+        )
+    })
+}
+
+fn read_pairs(group: &str, text: &str) -> Result<Fields, WorkError> {
+    let pairs = text.split('&').map(|pair| {
+        let (name, is_json, value) = split_param(pair).ok_or_else(|| no_param(group, pair))?;
+        let place = format!("/{group}");
+        param(group, decode(&place, name)?, is_json, decode(&place, value)?)
+    });
+    collect(group, pairs)
+}
+
+fn collect(
+    group: &str,
+    pairs: impl Iterator<Item = Result<(String, Value), WorkError>>,
+) -> Result<Fields, WorkError> {
+    let mut fields = Fields::new();
+    for pair in pairs {
+        let (name, value) = pair?;
+        if fields.contains_key(&name) {
+            return Err(WorkError::field(group, &name, "appears twice; keep one"));
+        }
+        fields.insert(name, value);
+    }
+    Ok(fields)
+}
+
+fn split_param(pair: &str) -> Option<(&str, bool, &str)> {
+    let (name, value) = pair.split_once('=')?;
+    Some(name.strip_suffix(':').map_or((name, false, value), |name| (name, true, value)))
+}
+
+fn param(group: &str, name: String, is_json: bool, text: String) -> Result<(String, Value), WorkError> {
+    if !is_json {
+        return Ok((name, Value::String(text)));
+    }
+    let value = canonical::parse(&text).map_err(|error| {
+        let above = Pointer::root().child(group).child(&name);
+        WorkError::new(&format!("{}{}", above.as_str(), error.pointer.as_str()), error.fault)
+    })?;
+    Ok((name, value))
+}
+
+fn no_param(group: &str, pair: &str) -> WorkError {
+    WorkError::new(&format!("/{group}"), format!("'{}' is neither NAME=TEXT nor NAME:=JSON", cut(pair)))
+}
+
+/// The parameter of an argument as people type it: `NAME=TEXT` or `NAME:=JSON`. Nothing is unescaped.
+pub fn parse_param(argument: &str) -> Result<(String, Value), WorkError> {
+    let (name, is_json, value) = split_param(argument).ok_or_else(|| no_param("with", argument))?;
+    let (name, value) = param("with", name.to_owned(), is_json, value.to_owned())?;
+    let fields = Fields::from([(name.clone(), Value::Null)]);
+    check_param_names(&fields)?;
+    Ok((name, value))
+}
+
+/// The parameters of several arguments; a name that is given twice is refused.
+pub fn parse_params<'a>(arguments: impl IntoIterator<Item = &'a str>) -> Result<Fields, WorkError> {
+    collect("with", arguments.into_iter().map(parse_param))
+}
+
+fn write_plain(f: &mut fmt::Formatter<'_>, mark: &str, text: &str, also: &[char]) -> fmt::Result {
+    let mut out = String::from(mark);
+    let mut utf8 = [0; 4];
+    for c in text.chars() {
+        if !is_plain(c) || matches!(c, ' ' | '%' | '&') || MARKS.contains(&c) || also.contains(&c) {
+            c.encode_utf8(&mut utf8).bytes().for_each(|byte| push_percent(&mut out, byte));
+        } else {
+            out.push(c);
+        }
+    }
+    f.write_str(&out)
+}
+
+fn write_pairs(f: &mut fmt::Formatter<'_>, mark: &'static str, fields: &Fields) -> fmt::Result {
+    let marks = std::iter::once(mark).chain(std::iter::repeat("&"));
+    for ((name, value), mark) in fields.iter().zip(marks) {
+        write_plain(f, mark, name, &['=', ':'])?;
+        match value {
+            Value::String(text) => write_plain(f, "=", text, &[])?,
+            // checked when the work was made
+            value => write_plain(f, ":=", &canonical::canonical(value).map_err(|_| fmt::Error)?, &[])?,
+        }
+    }
+    Ok(())
+}
+
+impl fmt::Display for Work {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let parts = &self.parts;
+        write!(f, "{}{}", parts.job, if parts.always { "*" } else { "" })?;
+        if let Some(slot) = &parts.slot {
+            write_plain(f, "@", slot.as_str(), &[])?;
+        }
+        write_pairs(f, "?", &parts.with)?;
+        if let Some(key) = &parts.key {
+            write_plain(f, "#", key, &[])?;
+        }
+        write_pairs(f, ";", &parts.item)?;
+        if let Some(step) = &parts.step {
+            write!(f, "~{step}")?;
+            if parts.nth > 1 {
+                write!(f, "~{}", parts.nth)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Work {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Work({self})")
+    }
+}
+
+impl PartialEq for Work {
+    fn eq(&self, other: &Work) -> bool {
+        self.text == other.text
+    }
+}
+
+impl Eq for Work {}
+
+impl std::hash::Hash for Work {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        self.text.hash(state);
+    }
+}
+
+impl Serialize for Work {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.parts.to_value().serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Work {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Work, D::Error> {
+        let Strict(value) = Strict::deserialize(deserializer)?;
+        Work::from_value(value).map_err(de::Error::custom)
+    }
+}
+
+/// What the ledger knows a work by: the SHA-256 of its canonical JSON.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Key([u8; 32]);
+
+/// Why a text is no [`Key`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a key is 64 hexadecimal digits, in lower case")]
+pub struct KeyError;
+
+impl Key {
+    /// The key with these bytes.
+    pub fn from_bytes(bytes: [u8; 32]) -> Key {
+        Key(bytes)
+    }
+
+    /// The bytes.
+    pub fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+
+    /// The first 12 hexadecimal digits: enough for people to tell keys apart.
+    pub fn short(&self) -> String {
+        self.to_string().chars().take(12).collect()
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&hex(&self.0))
+    }
+}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Key({self})")
+    }
+}
+
+impl FromStr for Key {
+    type Err = KeyError;
+
+    fn from_str(text: &str) -> Result<Key, KeyError> {
+        unhex(text).map(Key).ok_or(KeyError)
+    }
+}
+
+impl TryFrom<String> for Key {
+    type Error = KeyError;
+
+    fn try_from(text: String) -> Result<Key, KeyError> {
+        text.parse()
+    }
+}
+
+impl From<Key> for String {
+    fn from(key: Key) -> String {
+        key.to_string()
+    }
+}
