@@ -1,1 +1,62 @@
-fn main() {}
+//! `semel`: arguments → plan → command → exit code.
+
+mod args;
+mod commands;
+mod exit;
+mod neighbours;
+mod out;
+mod plan;
+mod task;
+mod trouble;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use clap::error::ErrorKind;
+
+use crate::args::{Cli, Command};
+use crate::out::Voice;
+use crate::plan::Surroundings;
+use crate::trouble::Trouble;
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(why) => return usage(&why),
+    };
+    let around = Surroundings::read();
+    let Cli { common, command } = cli;
+    let code = match &command {
+        Command::Run(args) => commands::run::run(&common, args, &around),
+        Command::Lease(command) => commands::lease::run(&common, command, &around),
+        _ => Err(Trouble::config("not here yet")),
+    };
+    match code {
+        Ok(code) => ExitCode::from(code),
+        Err(Trouble { code, line }) => {
+            let voice = Voice::new(&common);
+            if common.json {
+                voice.outcome(serde_json::json!({ "kind": "outcome", "outcome": "error", "exit_code": code, "why": line }));
+            } else {
+                voice.say(&line);
+            }
+            ExitCode::from(code)
+        }
+    }
+}
+
+/// Help and version are answers; anything else on a command line that cannot be read is wrong configuration.
+fn usage(why: &clap::Error) -> ExitCode {
+    // a closed terminal is no reason to fail
+    let _ = why.print();
+    match why.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => ExitCode::SUCCESS,
+        _ => ExitCode::from(exit::CONFIG),
+    }
+}
+
+/// One thread: it also spawns the command, whose death signal would fire if the spawning thread ended.
+pub(crate) fn runtime() -> Result<tokio::runtime::Runtime, Trouble> {
+    let built = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    built.map_err(|why| Trouble::config(format!("cannot start: {why}")))
+}

@@ -17,6 +17,7 @@
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use sha2::{Digest, Sha256};
 
 use crate::mutant::{self, Mutant};
 use crate::name::Name;
@@ -88,6 +89,19 @@ pub struct CommandMark {
     pub program: String,
     /// A digest over all arguments.
     pub digest: String,
+}
+
+impl CommandMark {
+    /// The mark of a command with these arguments, the program first.
+    pub fn of<'a>(program: &str, arguments: impl IntoIterator<Item = &'a [u8]>) -> CommandMark {
+        let mut digest = Sha256::new();
+        for argument in arguments {
+            digest.update((argument.len() as u64).to_be_bytes());
+            digest.update(argument);
+        }
+        let digest = digest.finalize().iter().take(16).fold(String::new(), |text, byte| text + &format!("{byte:02x}"));
+        CommandMark { program: program.to_owned(), digest }
+    }
 }
 
 /// Where an entry stands.

@@ -1,0 +1,334 @@
+//! Arguments, as typed. Nothing is resolved here: that is `plan`'s.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// Make unattended work safe to fire twice, to crash anywhere and to retry.
+#[derive(Debug, Parser)]
+#[command(name = "semel", version, about, max_term_width = 100, disable_help_subcommand = true)]
+#[command(after_help = "Exit codes: the command's own; 0 done or rightly skipped; 11/12 lease held/lost; 65 wrong input; \
+69 store unreachable; 75 lease lost or busy; 77 stale token; 78 wrong configuration; 79 a person is needed; \
+124 timeout; 126/127 cannot execute/not found; 128+n ended by signal n.")]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) common: Common,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// What every command takes.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Common {
+    /// Where the ledger is: sqlite:PATH (default: under the XDG state directory)
+    #[arg(long, global = true, value_name = "URL", help_heading = "Everywhere")]
+    pub(crate) store: Option<String>,
+    /// Print one JSON object per outcome
+    #[arg(long, global = true, help_heading = "Everywhere")]
+    pub(crate) json: bool,
+    /// Say what happens, on stderr
+    #[arg(short, long, global = true, help_heading = "Everywhere")]
+    pub(crate) verbose: bool,
+}
+
+#[derive(Debug, Subcommand)]
+#[allow(clippy::large_enum_variant)] // one per process
+pub(crate) enum Command {
+    /// Run a command once for this work: never overlapping, never again once done
+    Run(RunArgs),
+    /// Leases without a ledger, for scripts
+    #[command(subcommand)]
+    Lease(LeaseCommand),
+    /// What is running, what needs a person, what went wrong last
+    Status,
+    /// List entries of the ledger
+    Ls(LsArgs),
+    /// Everything the ledger knows about a key
+    Show(KeyArgs),
+    /// What happened to a key, in plain words, and what the next run would do
+    Why(KeyArgs),
+    /// What became of a job, newest first
+    History(HistoryArgs),
+    /// A person's verdict on an entry
+    Resolve(ResolveArgs),
+    /// Remove what is past its time, and tidy the store
+    Gc(GcArgs),
+    /// Check the store and this machine, and say what is wrong and how to mend it
+    Doctor,
+    /// See it work: real processes, really killed, with and without Semel
+    Demo(DemoArgs),
+    /// Print completions for a shell
+    Completions {
+        /// Which shell
+        shell: clap_complete::Shell,
+    },
+    /// Print the manual page
+    Man,
+}
+
+/// `semel run`
+#[derive(Debug, Args)]
+#[command(override_usage = "semel run --job NAME <--once|--slot ID|--with K=V|--key K|--always> [OPTIONS] -- CMD...")]
+pub(crate) struct RunArgs {
+    /// The job's name
+    #[arg(long, value_name = "NAME")]
+    pub(crate) job: Option<String>,
+    #[command(flatten)]
+    pub(crate) what: WhatArgs,
+    /// What must not be touched by two runs at once [default: the job's name]
+    #[arg(long, value_name = "NAME", help_heading = "Resources")]
+    pub(crate) resource: Option<String>,
+    /// Another resource to take if the first is busy; may be repeated
+    #[arg(long, value_name = "NAME", help_heading = "Resources")]
+    pub(crate) or: Vec<String>,
+    #[command(flatten)]
+    pub(crate) policy: PolicyArgs,
+    /// A file whose content belongs to the key: the same key with another payload is refused (65)
+    #[arg(long, value_name = "FILE", help_heading = "Payload")]
+    pub(crate) payload: Option<PathBuf>,
+    /// A JSON pointer into the payload that may differ; may be repeated
+    #[arg(long, value_name = "POINTER", help_heading = "Payload")]
+    pub(crate) volatile: Vec<String>,
+    /// Exit with this code when rightly skipped
+    #[arg(long, value_name = "N", help_heading = "Policies")]
+    pub(crate) skip_code: Option<u8>,
+    /// The command and its arguments
+    #[arg(last = true, value_name = "CMD")]
+    pub(crate) command: Vec<OsString>,
+}
+
+/// What makes two runs the same work.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "What makes two runs the same work (one is needed)")]
+pub(crate) struct WhatArgs {
+    /// The scheduled occurrence: each slot is done once
+    #[arg(long, value_name = "ID")]
+    pub(crate) slot: Option<String>,
+    /// A parameter: K=V, or K:=JSON; may be repeated
+    #[arg(long, value_name = "K=V")]
+    pub(crate) with: Vec<String>,
+    /// Your own key
+    #[arg(long, value_name = "K")]
+    pub(crate) key: Option<String>,
+    /// Once, for ever
+    #[arg(long)]
+    pub(crate) once: bool,
+    /// Every time: guard against overlap only
+    #[arg(long)]
+    pub(crate) always: bool,
+}
+
+/// The policies of a run.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Policies")]
+pub(crate) struct PolicyArgs {
+    /// Lease lifetime; renewed every third of it [default: 60s]
+    #[arg(long, value_name = "DUR")]
+    pub(crate) ttl: Option<String>,
+    /// Longest run; then TERM, grace, KILL; exit 124
+    #[arg(long, value_name = "DUR")]
+    pub(crate) timeout: Option<String>,
+    /// Between TERM and KILL [default: 10s, less for a short ttl]
+    #[arg(long, value_name = "DUR")]
+    pub(crate) kill_after: Option<String>,
+    /// Keep the lease that long even if the command was quick
+    #[arg(long, value_name = "DUR")]
+    pub(crate) hold_at_least: Option<String>,
+    /// After another's lapse, wait that long before taking over
+    #[arg(long, value_name = "DUR")]
+    pub(crate) lock_delay: Option<String>,
+    /// skip, wait=DUR or fail [default: skip]
+    #[arg(long, value_name = "WHAT")]
+    pub(crate) if_busy: Option<String>,
+    /// The last attempt vanished: retry, hold or probe [default: retry; probe if --probe is given]
+    #[arg(long, value_name = "WHAT")]
+    pub(crate) on_lost: Option<OnLostArg>,
+    /// A command that tells whether it happened: exit 0 yes, 1 no, else in doubt
+    #[arg(long, value_name = "CMD")]
+    pub(crate) probe: Option<OsString>,
+    /// Longest probe [default: 30s]
+    #[arg(long, value_name = "DUR")]
+    pub(crate) probe_timeout: Option<String>,
+    /// Failures in a row before quarantine; 0 for none [default: 3]
+    #[arg(long, value_name = "N")]
+    pub(crate) max_failures: Option<u32>,
+    /// More tries inside this invocation [default: 0]
+    #[arg(long, value_name = "N")]
+    pub(crate) retries: Option<u32>,
+    /// Pause before the first of them, doubled each time, with jitter [default: 1s]
+    #[arg(long, value_name = "DUR")]
+    pub(crate) backoff: Option<String>,
+    /// How long attempts and the journal are kept [default: 30d]
+    #[arg(long, value_name = "DUR")]
+    pub(crate) keep: Option<String>,
+    /// How long the mark "done" is kept [default: for ever]
+    #[arg(long, value_name = "DUR")]
+    pub(crate) remember: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OnLostArg {
+    Retry,
+    Hold,
+    Probe,
+}
+
+/// `semel lease`
+#[derive(Debug, Subcommand)]
+#[allow(clippy::large_enum_variant)] // one per process
+pub(crate) enum LeaseCommand {
+    /// Acquire a lease and print its token; 11 if it is held
+    Acquire {
+        /// Of what
+        resource: String,
+        /// Lease lifetime [default: 60s]
+        #[arg(long, value_name = "DUR")]
+        ttl: Option<String>,
+        /// After another's lapse, wait that long before taking over
+        #[arg(long, value_name = "DUR")]
+        lock_delay: Option<String>,
+        /// Bind it to this process: when it is gone, so is the lease
+        #[arg(long, value_name = "PID")]
+        pid: Option<i32>,
+    },
+    /// Restart a lease's clock; 12 if it is lost
+    Renew {
+        /// Of what
+        resource: String,
+        /// The token that acquire printed
+        #[arg(long, value_name = "N")]
+        token: String,
+    },
+    /// Give a lease back; 12 if it is lost
+    Release {
+        /// Of what
+        resource: String,
+        /// The token that acquire printed
+        #[arg(long, value_name = "N")]
+        token: String,
+    },
+    /// Who holds it, since when, until when
+    Show {
+        /// Of what
+        resource: String,
+    },
+    /// Run a command while holding a lease: flock for a fleet; nests
+    Hold {
+        /// Of what
+        resource: String,
+        /// Another resource to take if the first is busy; may be repeated
+        #[arg(long, value_name = "NAME")]
+        or: Vec<String>,
+        /// Lease lifetime; renewed every third of it [default: 60s]
+        #[arg(long, value_name = "DUR")]
+        ttl: Option<String>,
+        /// Longest run; then TERM, grace, KILL; exit 124
+        #[arg(long, value_name = "DUR")]
+        timeout: Option<String>,
+        /// Between TERM and KILL
+        #[arg(long, value_name = "DUR")]
+        kill_after: Option<String>,
+        /// Keep the lease that long even if the command was quick
+        #[arg(long, value_name = "DUR")]
+        hold_at_least: Option<String>,
+        /// After another's lapse, wait that long before taking over
+        #[arg(long, value_name = "DUR")]
+        lock_delay: Option<String>,
+        /// skip, wait=DUR or fail [default: fail]
+        #[arg(long, value_name = "WHAT")]
+        if_busy: Option<String>,
+        /// The command and its arguments
+        #[arg(last = true, value_name = "CMD")]
+        command: Vec<OsString>,
+    },
+}
+
+/// `semel show`, `semel why`
+#[derive(Debug, Args)]
+pub(crate) struct KeyArgs {
+    /// The readable form (publish@2026-06-19), a key, or the first 8 or more digits of one
+    pub(crate) key: String,
+}
+
+/// `semel ls`
+#[derive(Debug, Args)]
+pub(crate) struct LsArgs {
+    /// Only this job
+    #[arg(long, value_name = "NAME")]
+    pub(crate) job: Option<String>,
+    /// Only entries in this state
+    #[arg(long, value_name = "STATE")]
+    pub(crate) state: Option<StateArg>,
+    /// Only entries that need a person
+    #[arg(long)]
+    pub(crate) needs_me: bool,
+    /// At most so many
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    pub(crate) limit: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[value(rename_all = "snake_case")]
+pub(crate) enum StateArg {
+    Open,
+    Running,
+    Lost,
+    Done,
+    Failed,
+    Quarantined,
+    #[value(alias = "in-doubt")]
+    InDoubt,
+}
+
+/// `semel history`
+#[derive(Debug, Args)]
+pub(crate) struct HistoryArgs {
+    /// The job
+    pub(crate) job: String,
+    /// At most so many
+    #[arg(long, value_name = "N", default_value_t = 50)]
+    pub(crate) limit: usize,
+}
+
+/// `semel resolve`
+#[derive(Debug, Args)]
+#[command(group = clap::ArgGroup::new("verdict").required(true))]
+pub(crate) struct ResolveArgs {
+    /// The readable form (publish@2026-06-19), a key, or the first 8 or more digits of one
+    pub(crate) key: String,
+    /// It happened
+    #[arg(long, group = "verdict")]
+    pub(crate) done: bool,
+    /// It did not happen: the next run does it
+    #[arg(long, group = "verdict")]
+    pub(crate) not_done: bool,
+    /// Whatever happened, the next run does it again
+    #[arg(long, group = "verdict")]
+    pub(crate) retry: bool,
+    /// Why, for those who read it later
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) because: String,
+    /// The result to record, as JSON, with --done
+    #[arg(long, value_name = "JSON", requires = "done")]
+    pub(crate) result: Option<String>,
+}
+
+/// `semel gc`
+#[derive(Debug, Args)]
+pub(crate) struct GcArgs {
+    /// Say what would be removed, and remove nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Copy the ledger to this file first, through SQLite's own backup
+    #[arg(long, value_name = "FILE")]
+    pub(crate) backup: Option<PathBuf>,
+}
+
+/// `semel demo`
+#[derive(Debug, Args)]
+pub(crate) struct DemoArgs {
+    /// Which moments to kill at
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
+}

@@ -1,0 +1,250 @@
+//! `semel run`: claim, do, record.
+
+use semel::engine::{Engine, Event, Ran, Report, RunPlan};
+use semel_core::claim::Busy;
+use semel_core::entry::{Ending, Entry, State};
+use semel_core::lease::Before;
+use semel_core::payload::Change;
+use serde_json::{Value, json};
+
+use crate::args::{Common, RunArgs};
+use crate::out::{Voice, span, when};
+use crate::plan::{self, Surroundings};
+use crate::task::{CommandTask, ProcessSignals};
+use crate::trouble::Trouble;
+use crate::{exit, runtime};
+
+/// Run it.
+pub(crate) fn run(common: &Common, args: &RunArgs, around: &Surroundings) -> Result<u8, Trouble> {
+    let run = plan::run(args, around)?;
+    let voice = Voice::new(common);
+    let state_dir = around.state_dir()?;
+    let engine = plan::engine(common, around)?;
+    let mut task = CommandTask::new(run.command, run.probe, around, &state_dir, voice);
+    let report = runtime()?.block_on(supervise(&engine, &run.plan, &mut task, voice))?;
+    let code = exit::code(&report, run.skip_code);
+    speak(&voice, &run.plan.what, &report, code);
+    Ok(code)
+}
+
+/// The plan through the engine, with the signals of this process.
+pub(crate) async fn supervise(
+    engine: &Engine,
+    plan: &RunPlan,
+    task: &mut CommandTask<'_>,
+    voice: Voice,
+) -> Result<Report, Trouble> {
+    let signals = semel_supervise::Signals::install();
+    let signals = signals.map_err(|why| Trouble::config(format!("cannot watch for signals: {why}")))?;
+    let mut tell = |event: Event<'_>| tell(&voice, &event);
+    Ok(engine.run(plan, task, &mut ProcessSignals(signals), &mut tell).await)
+}
+
+/// What happens on the way.
+fn tell(voice: &Voice, event: &Event<'_>) {
+    match event {
+        Event::Waiting(busy) => voice.detail(&format!("waiting: {}", held(busy))),
+        Event::Claimed { begin, before, after_lost } => {
+            let how = match before {
+                Before::Nothing | Before::Free | Before::Ours => "",
+                Before::Lapsed => ", taken over from a holder whose lease lapsed",
+                Before::OwnerGone => ", taken over from a holder that is gone",
+            };
+            let lost = if *after_lost { ", after an attempt that was lost" } else { "" };
+            let (resource, token, n) = (&begin.resource, begin.grant.token, begin.attempt);
+            voice.detail(&format!("attempt {n} holds {resource} with token {token}{how}{lost}"));
+        }
+        Event::Probed(answer) => voice.detail(&format!("probe: {answer:?}")),
+        Event::Renewed => voice.detail("lease renewed"),
+        Event::RenewalFailed(why) => voice.say(&format!("the lease could not be renewed, trying again: {why}")),
+        Event::Retrying { ending, pause_ms } => {
+            voice.say(&format!("{}; trying again in {}", ended(ending), span(*pause_ms)));
+        }
+        Event::LeftBehind(count) => voice.detail(&format!("{count} processes that the command left behind were ended")),
+        Event::JournalFailed(why) => voice.detail(&format!("the skip is not in the journal: {why}")),
+    }
+}
+
+/// Who is at it, since when, until when.
+pub(crate) fn held(busy: &Busy) -> String {
+    let Busy { resource, held, same_work } = busy;
+    let hold = &held.hold;
+    let what = if *same_work { "it is running".to_owned() } else { format!("{resource} is held for {}", hold.what) };
+    let until = if held.draining {
+        format!("its lease lapsed, the lock delay ends in {}", span(held.wait_ms))
+    } else {
+        format!("its lease ends in {} unless renewed", span(held.wait_ms))
+    };
+    format!("{what} by {} since {} (token {}); {until}", hold.owner, when(hold.since_ms), held.token)
+}
+
+/// How an attempt ended, in words.
+pub(crate) fn ended(ending: &Ending) -> String {
+    match ending {
+        Ending::None => "not ended".into(),
+        Ending::Succeeded => "succeeded".into(),
+        Ending::Failed { code } => format!("failed with exit code {code}"),
+        Ending::Killed { signal } => format!("was ended by signal {signal}"),
+        Ending::TimedOut => "ran longer than --timeout and was stopped".into(),
+        Ending::Interrupted { signal } => format!("was interrupted by signal {signal}"),
+        Ending::LeaseLost => "lost its lease and was stopped".into(),
+        Ending::NotStarted { code } => format!("could not be started ({code})"),
+        Ending::Vanished => "vanished".into(),
+        Ending::ProbedDone => "was found done by the probe".into(),
+        Ending::ProbedUnknown { answer } => format!("is in doubt: {answer}"),
+    }
+}
+
+/// The exact words that settle an entry.
+pub(crate) fn how_to_resolve(work: &str) -> String {
+    let quoted = shell_quote(work);
+    format!("look with: semel why {quoted}; settle with: semel resolve {quoted} --done|--not-done|--retry --because TEXT")
+}
+
+/// A word that a shell takes as it is.
+pub(crate) fn shell_quote(text: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "@._-/:=%+,".contains(c);
+    if !text.is_empty() && text.chars().all(plain) { text.to_owned() } else { format!("'{}'", text.replace('\'', r"'\''")) }
+}
+
+fn who_did_it(entry: &Entry) -> String {
+    let by = match &entry.state {
+        State::Done { by: semel_core::entry::DoneBy::Person } => {
+            let verdict = entry.verdicts.last();
+            return verdict.map_or("by a person".into(), |v| format!("said {} on {}", v.by, when(v.at_ms)));
+        }
+        State::Done { by: semel_core::entry::DoneBy::Probe } => ", found by the probe",
+        _ => "",
+    };
+    match entry.last_attempt() {
+        Some(a) => format!("attempt {} by {} at {}{by}", a.n, a.owner, when(a.ended_ms.unwrap_or(entry.changed_ms))),
+        None => format!("at {}", when(entry.changed_ms)),
+    }
+}
+
+/// The one line, or the one object, of the outcome.
+pub(crate) fn speak(voice: &Voice, what: &str, report: &Report, code: u8) {
+    voice.outcome(as_json(what, report, code));
+    if voice.json {
+        return;
+    }
+    match report {
+        Report::AlreadyDone(entry) => voice.mention(&format!("{what} is done ({}): skipped", who_did_it(entry))),
+        Report::Yielded(busy) => voice.mention(&format!("{what} skipped: {}", held(busy))),
+        Report::Busy(busy) => voice.say(&format!("{what} not run: {}", held(busy))),
+        Report::NeedsPerson { entry, ran } => {
+            let why = match (&entry.state, ran) {
+                (State::Quarantined, Some(ran)) => {
+                    format!("{} for the {} time in a row and is quarantined", ended(&ran.ending), ordinal(entry.failures))
+                }
+                (State::Quarantined, None) => format!("not run: it is quarantined after {} failures in a row", entry.failures),
+                (State::InDoubt { why }, _) => format!("not run: it is in doubt: {why}"),
+                (state, _) => format!("not run: it is {}", state.word()),
+            };
+            voice.say(&format!("{what} {why}; {}", how_to_resolve(what)));
+        }
+        Report::Mismatch { changes, entry } => {
+            let fields: Vec<String> = changes
+                .iter()
+                .take(20)
+                .map(|field| {
+                    let how = match field.change {
+                        Change::Changed => "changed",
+                        Change::Added => "added",
+                        Change::Removed => "removed",
+                    };
+                    let pointer = field.pointer.as_str();
+                    format!("{} {how}", if pointer.is_empty() { "the payload" } else { pointer })
+                })
+                .collect();
+            let more = if changes.len() > 20 { format!(" and {} more", changes.len() - 20) } else { String::new() };
+            voice.say(&format!(
+                "{what} not run: the key is bound to another payload ({}{more}); the first is {} ({}); give it another key, or name fields that may differ with --volatile",
+                fields.join(", "), entry.state.word(), who_did_it(entry),
+            ));
+        }
+        Report::Ran { ran, .. } => match (&ran.ending, &ran.not_started) {
+            (Ending::Succeeded | Ending::ProbedDone, _) => voice.detail(&format!("{what} {} in {}", ended(&ran.ending), took(ran))),
+            (_, Some(why)) => voice.say(&format!("{what} not run: {}", why.why)),
+            _ => voice.say(&format!("{what} {} (attempt {}, after {})", ended(&ran.ending), ran.begin.attempt, took(ran))),
+        },
+        Report::LeaseLost { ran, why } => voice.say(&format!(
+            "{what} lost its lease on {} (token {}): {why}; the command was stopped",
+            ran.begin.resource, ran.begin.grant.token
+        )),
+        Report::Unrecorded { ran, why } => voice.say(&format!(
+            "{what} {}, but that could not be recorded: {why}; the next run will take this attempt for lost",
+            ended(&ran.ending)
+        )),
+        Report::StoreDown(why) => voice.say(&format!("{what} not run: {why}")),
+        Report::Interrupted(signal) => voice.say(&format!("{what} not run: interrupted by signal {signal}")),
+        Report::Unusable(why) => voice.say(&format!("{what} not run: {why}")),
+    }
+}
+
+fn took(ran: &Ran) -> String {
+    span(u64::try_from(ran.took.as_millis()).unwrap_or(u64::MAX))
+}
+
+fn ordinal(n: u32) -> String {
+    let suffix = match (n % 10, n % 100) {
+        (_, 11..=13) => "th",
+        (1, _) => "st",
+        (2, _) => "nd",
+        (3, _) => "rd",
+        _ => "th",
+    };
+    format!("{n}{suffix}")
+}
+
+fn as_json(what: &str, report: &Report, code: u8) -> Value {
+    let mut object = json!({ "kind": "outcome", "work": what, "exit_code": code });
+    let (outcome, more) = match report {
+        Report::AlreadyDone(entry) => ("skipped", json!({ "why": "done", "entry": entry })),
+        Report::Yielded(busy) => ("skipped", busy_json(busy)),
+        Report::Busy(busy) => ("busy", busy_json(busy)),
+        Report::NeedsPerson { entry, ran } => {
+            let ran = ran.as_ref().map(ran_json).unwrap_or_default();
+            (entry.state.word(), json!({ "entry": entry, "ran": ran, "resolve": how_to_resolve(what) }))
+        }
+        Report::Mismatch { changes, entry } => ("mismatch", json!({ "fields": changes, "entry": entry })),
+        Report::Ran { ran, entry } => {
+            let outcome = match &ran.ending {
+                Ending::Succeeded | Ending::ProbedDone => "done",
+                Ending::TimedOut => "timed_out",
+                Ending::Interrupted { .. } => "interrupted",
+                Ending::NotStarted { .. } => "not_started",
+                _ => "failed",
+            };
+            let result = entry.as_ref().and_then(|entry| entry.result.clone());
+            let state = entry.as_ref().map(|entry| entry.state.word());
+            (outcome, json!({ "ran": ran_json(ran), "state": state, "result": result }))
+        }
+        Report::LeaseLost { ran, why } => ("lease_lost", json!({ "ran": ran_json(ran), "why": why })),
+        Report::Unrecorded { ran, why } => ("unrecorded", json!({ "ran": ran_json(ran), "why": why })),
+        Report::StoreDown(why) => ("store_down", json!({ "why": why })),
+        Report::Interrupted(signal) => ("interrupted", json!({ "signal": signal })),
+        Report::Unusable(why) => ("unusable", json!({ "why": why })),
+    };
+    if let (Some(object), Value::Object(more)) = (object.as_object_mut(), more) {
+        object.insert("outcome".into(), outcome.into());
+        object.extend(more);
+    }
+    object
+}
+
+fn busy_json(busy: &Busy) -> Value {
+    json!({
+        "why": if busy.same_work { "running" } else { "busy" },
+        "resource": busy.resource, "token": busy.held.token, "hold": busy.held.hold, "wait_ms": busy.held.wait_ms,
+    })
+}
+
+fn ran_json(ran: &Ran) -> Value {
+    json!({
+        "resource": ran.begin.resource, "token": ran.begin.grant.token, "attempt": ran.begin.attempt,
+        "key": ran.begin.work.as_ref().map(|work| work.key().to_string()),
+        "ending": ran.ending, "tries": ran.tries, "took_ms": u64::try_from(ran.took.as_millis()).unwrap_or(u64::MAX),
+        "why": ran.not_started.as_ref().map(|why| &why.why),
+    })
+}

@@ -1,0 +1,60 @@
+//! Exit codes: an interface, decided here and nowhere else.
+
+use semel::engine::{Report, TaskEnd};
+use semel_core::entry::Ending;
+
+/// `lease acquire`: held by another.
+pub(crate) const HELD: u8 = 11;
+/// `lease renew`, `lease release`: lost.
+pub(crate) const LOST: u8 = 12;
+/// The input is wrong.
+pub(crate) const INPUT: u8 = 65;
+/// The store cannot be reached: nothing was run.
+pub(crate) const STORE: u8 = 69;
+/// The lease was lost while running, or busy with `fail`.
+pub(crate) const BUSY: u8 = 75;
+/// The configuration is wrong.
+pub(crate) const CONFIG: u8 = 78;
+/// A person is needed.
+pub(crate) const PERSON: u8 = 79;
+/// It ran longer than it may.
+pub(crate) const TIMEOUT: u8 = 124;
+
+/// The code for how a run came out; `skip` is the one for a rightly skipped run.
+pub(crate) fn code(report: &Report, skip: u8) -> u8 {
+    match report {
+        Report::AlreadyDone(_) | Report::Yielded(_) => skip,
+        Report::Busy(_) | Report::LeaseLost { .. } => BUSY,
+        Report::Mismatch { .. } => INPUT,
+        Report::StoreDown(_) => STORE,
+        Report::Unusable(_) => CONFIG,
+        Report::Interrupted(signal) => by_signal(*signal),
+        Report::NeedsPerson { ran: None, .. } => PERSON,
+        Report::Ran { ran, .. } | Report::NeedsPerson { ran: Some(ran), .. } => match &ran.ending {
+            Ending::TimedOut => TIMEOUT,
+            Ending::Interrupted { signal } => match ran.end {
+                Some(end) => of_task(end),
+                None => by_signal(*signal),
+            },
+            Ending::NotStarted { code } => u8::try_from(*code).unwrap_or(126),
+            Ending::ProbedDone => 0,
+            Ending::ProbedUnknown { .. } => PERSON,
+            _ => ran.end.map_or(0, of_task),
+        },
+        Report::Unrecorded { ran, .. } => match ran.end.map_or(0, of_task) {
+            0 => BUSY,
+            code => code,
+        },
+    }
+}
+
+fn of_task(end: TaskEnd) -> u8 {
+    match end {
+        TaskEnd::Exited(code) => u8::try_from(code & 0xff).unwrap_or(1),
+        TaskEnd::Killed(signal) => by_signal(signal),
+    }
+}
+
+fn by_signal(signal: i32) -> u8 {
+    u8::try_from(128 + signal).unwrap_or(255)
+}

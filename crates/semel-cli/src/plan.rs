@@ -1,0 +1,344 @@
+//! From what was typed to what is run: resolved, checked, immutable. The only reader of the environment.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::{Span, SpanRelativeTo};
+use semel::clock::SystemClock;
+use semel::engine::{Engine, RunPlan};
+use semel::store::Store;
+use semel::store::sqlite::Sqlite;
+use semel_core::canonical::{self, Pointer};
+use semel_core::entry::CommandMark;
+use semel_core::name::{Name, Slot};
+use semel_core::owner::Owner;
+use semel_core::payload::Fingerprint;
+use semel_core::policy::{IfBusy, OnLost, Policy, PolicyError};
+use semel_core::work::{Work, parse_params};
+
+use crate::args::{Common, OnLostArg, PolicyArgs, RunArgs, WhatArgs};
+use crate::neighbours::ThisHost;
+use crate::trouble::Trouble;
+
+/// What this process was started into, read once.
+#[derive(Clone, Debug)]
+pub(crate) struct Surroundings {
+    vars: Vec<(OsString, OsString)>,
+}
+
+impl Surroundings {
+    #[allow(clippy::disallowed_methods)] // the one place
+    pub(crate) fn read() -> Surroundings {
+        Surroundings { vars: std::env::vars_os().collect() }
+    }
+
+    pub(crate) fn get(&self, name: &str) -> Option<&OsStr> {
+        self.vars.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_os_str())
+    }
+
+    fn text(&self, name: &str) -> Option<&str> {
+        self.get(name).and_then(OsStr::to_str).filter(|value| !value.is_empty())
+    }
+
+    /// What a command inherits: everything but what Semel sets itself, and never the store's address.
+    pub(crate) fn inheritable(&self) -> impl Iterator<Item = &(OsString, OsString)> {
+        self.vars.iter().filter(|(name, _)| {
+            let name = name.as_bytes();
+            !name.starts_with(b"SEMEL_") || name == b"SEMEL_HELD"
+        })
+    }
+
+    /// Where Semel keeps what is this user's alone.
+    pub(crate) fn state_dir(&self) -> Result<PathBuf, Trouble> {
+        let absolute = |name| self.get(name).map(PathBuf::from).filter(|path| path.is_absolute());
+        absolute("XDG_STATE_HOME")
+            .or_else(|| absolute("HOME").map(|home| home.join(".local/state")))
+            .map(|state| state.join("semel"))
+            .ok_or_else(|| Trouble::config("neither XDG_STATE_HOME nor HOME is set: say --store sqlite:PATH, and set HOME"))
+    }
+
+    /// The leases that the runs around this one hold, innermost last.
+    pub(crate) fn held(&self) -> Vec<(String, u64)> {
+        let pairs = self.text("SEMEL_HELD").unwrap_or_default().split(',');
+        pairs.filter_map(|pair| pair.split_once('=')).filter_map(|(r, t)| Some((r.to_owned(), t.parse().ok()?))).collect()
+    }
+
+    /// Who gives a verdict.
+    pub(crate) fn person(&self) -> String {
+        let name = self.text("SUDO_USER").or_else(|| self.text("USER")).or_else(|| self.text("LOGNAME"));
+        name.map_or_else(|| format!("uid {}", uid()), str::to_owned)
+    }
+}
+
+fn uid() -> u32 {
+    // SAFETY: it cannot fail and touches no memory.
+    unsafe { libc::getuid() }
+}
+
+/// Where the ledger is.
+pub(crate) fn store_url(common: &Common, around: &Surroundings) -> Result<String, Trouble> {
+    if let Some(url) = common.store.as_deref().or_else(|| around.text("SEMEL_STORE")) {
+        return Ok(url.to_owned());
+    }
+    let path = around.state_dir()?.join("ledger.db");
+    let path = path.to_str().ok_or_else(|| Trouble::config("the state directory is not UTF-8: say --store sqlite:PATH"))?;
+    Ok(format!("sqlite:{path}"))
+}
+
+/// The path of a SQLite store's address.
+pub(crate) fn sqlite_path(url: &str) -> Result<PathBuf, Trouble> {
+    match url.split_once(':') {
+        Some(("sqlite", path)) => {
+            let path = path.strip_prefix("//").unwrap_or(path);
+            if path.is_empty() {
+                return Err(Trouble::config("--store sqlite: needs a path, as in sqlite:/var/lib/semel/ledger.db"));
+            }
+            Ok(PathBuf::from(path))
+        }
+        Some((scheme, _)) => Err(Trouble::config(format!(
+            "--store: this build knows no store {scheme:?}: use sqlite:PATH"
+        ))),
+        None => Err(Trouble::config("--store takes an address like sqlite:/var/lib/semel/ledger.db")),
+    }
+}
+
+/// Open the store of this address.
+pub(crate) fn open_sqlite(common: &Common, around: &Surroundings) -> Result<Arc<Sqlite>, Trouble> {
+    let path = sqlite_path(&store_url(common, around)?)?;
+    Ok(Arc::new(Sqlite::open(&path)?))
+}
+
+/// The engine on the store of this address.
+pub(crate) fn engine(common: &Common, around: &Surroundings) -> Result<Engine, Trouble> {
+    Ok(engine_on(open_sqlite(common, around)?))
+}
+
+/// The engine on this store.
+pub(crate) fn engine_on(store: Arc<dyn Store>) -> Engine {
+    Engine { store, clock: Arc::new(SystemClock), neighbours: Arc::new(ThisHost), me: me() }
+}
+
+/// This process, as an owner.
+pub(crate) fn me() -> Owner {
+    use semel_supervise::process;
+    match process::me() {
+        Ok(process::Identity { host, boot, pidns, process }) => {
+            Owner { host, boot, pidns, pid: process.pid, start: process.start }
+        }
+        // nobody can conclude anything about an owner without a boot id: only the clock decides
+        Err(_) => Owner {
+            host: "unknown".into(),
+            boot: String::new(),
+            pidns: 0,
+            pid: i32::try_from(std::process::id()).unwrap_or(0),
+            start: 0,
+        },
+    }
+}
+
+/// A length of time as people write it: 90s, 1h30m, 500ms, 7d.
+pub(crate) fn duration_ms(flag: &str, text: &str) -> Result<u64, Trouble> {
+    let wrong = || Trouble::config(format!("{flag} {text:?} is not a length of time: write 500ms, 90s, 1h30m or 7d"));
+    if text.starts_with(['-', 'P', 'p']) || text.trim() != text {
+        return Err(wrong());
+    }
+    let span: Span = text.parse().map_err(|_| wrong())?;
+    let length = span.to_duration(SpanRelativeTo::days_are_24_hours()).map_err(|_| wrong())?;
+    u64::try_from(length.as_millis()).map_err(|_| wrong())
+}
+
+fn optional_ms(flag: &str, text: Option<&String>) -> Result<Option<u64>, Trouble> {
+    text.map(|text| duration_ms(flag, text)).transpose()
+}
+
+/// A name as it was typed.
+pub(crate) fn name(flag: &str, text: &str) -> Result<Name, Trouble> {
+    Name::new(text).map_err(|why| Trouble::config(format!("{flag} {text:?}: {why}")))
+}
+
+/// A run, ready.
+#[derive(Debug)]
+pub(crate) struct Run {
+    pub(crate) plan: RunPlan,
+    pub(crate) command: Program,
+    pub(crate) probe: Option<Probe>,
+    pub(crate) skip_code: u8,
+}
+
+/// A program that exists, with its arguments.
+#[derive(Clone, Debug)]
+pub(crate) struct Program {
+    pub(crate) path: PathBuf,
+    pub(crate) argv: Vec<OsString>,
+}
+
+/// How to ask the world.
+#[derive(Clone, Debug)]
+pub(crate) struct Probe {
+    pub(crate) command: OsString,
+    pub(crate) timeout: Duration,
+}
+
+/// The program that these words name.
+pub(crate) fn program(words: &[OsString], around: &Surroundings) -> Result<Program, Trouble> {
+    let Some(first) = words.first() else {
+        return Err(Trouble::config("no command: write it after --, as in: semel run --job backup --once -- ./backup.sh"));
+    };
+    let path = semel_supervise::resolve(first, around.get("PATH"), None).map_err(|why| {
+        Trouble::with_code(why.exit_code().unwrap_or(126), format!("{why}; nothing was run and nothing is on record"))
+    })?;
+    Ok(Program { path, argv: words.to_vec() })
+}
+
+/// The mark of a command: its name and a digest, never its arguments.
+pub(crate) fn mark(program: &Program) -> CommandMark {
+    let name = Path::new(program.argv.first().map_or(OsStr::new(""), OsString::as_os_str));
+    let name = name.file_name().unwrap_or(name.as_os_str()).to_string_lossy();
+    CommandMark::of(&name, program.argv.iter().map(|argument| argument.as_bytes()))
+}
+
+/// `semel run`, resolved.
+pub(crate) fn run(args: &RunArgs, around: &Surroundings) -> Result<Run, Trouble> {
+    let Some(job) = &args.job else {
+        return Err(Trouble::config("no job: name it with --job, as in: semel run --job backup --once -- ./backup.sh"));
+    };
+    let job = name("--job", job)?;
+    let work = work(&job, &args.what)?;
+    let resource = args.resource.as_deref().map_or(Ok(job), |text| name("--resource", text))?;
+    let resources = resources(resource, &args.or)?;
+    let (policy, probe) = policy(&args.policy)?;
+    let payload = payload(args)?;
+    let command = program(&args.command, around)?;
+    let what = work.to_string();
+    let plan = RunPlan { work: Some(work), what, resources, policy, payload, command: Some(mark(&command)) };
+    Ok(Run { plan, command, probe, skip_code: args.skip_code.unwrap_or(0) })
+}
+
+/// The resources in their order, each once.
+pub(crate) fn resources(first: Name, or: &[String]) -> Result<Vec<Name>, Trouble> {
+    let mut resources = vec![first];
+    for text in or {
+        let other = name("--or", text)?;
+        if resources.contains(&other) {
+            return Err(Trouble::config(format!("--or {text:?} is named twice")));
+        }
+        resources.push(other);
+    }
+    Ok(resources)
+}
+
+fn work(job: &Name, what: &WhatArgs) -> Result<Work, Trouble> {
+    let WhatArgs { slot, with, key, once, always } = what;
+    let job = job.clone();
+    let more = slot.is_some() || !with.is_empty() || key.is_some();
+    if *always && (*once || more) {
+        return Err(Trouble::config("--always goes alone: without --once, --slot, --with and --key"));
+    }
+    if *once && more {
+        return Err(Trouble::config("--once goes alone: a slot, parameters or a key say by themselves what is done once"));
+    }
+    if *always {
+        return Ok(Work::always(job));
+    }
+    if *once {
+        return Ok(Work::once(job));
+    }
+    let slot = slot.as_deref().map(Slot::new).transpose().map_err(|why| Trouble::config(format!("--slot: {why}")))?;
+    let with = parse_params(with.iter().map(String::as_str)).map_err(|why| Trouble::config(format!("--with: {why}")))?;
+    let made = match (slot, key) {
+        (slot, Some(key)) => Work::keyed(job, key, slot, with),
+        (Some(slot), None) => Work::in_slot(job, slot, with),
+        (None, None) if with.is_empty() => {
+            return Err(Trouble::config(
+                "what makes two runs the same work? Say --once (never again), --slot ID (once per slot), --with K=V \
+                 (once per parameters), --key K (once per key) or --always (every time, only never overlapping)",
+            ));
+        }
+        (None, None) => Work::with(job, with),
+    };
+    made.map_err(|why| Trouble::config(why.to_string()))
+}
+
+/// The policies, checked.
+pub(crate) fn policy(args: &PolicyArgs) -> Result<(Policy, Option<Probe>), Trouble> {
+    let default = Policy::default();
+    let ttl_ms = optional_ms("--ttl", args.ttl.as_ref())?.unwrap_or(default.ttl_ms);
+    let kill_after_ms = optional_ms("--kill-after", args.kill_after.as_ref())?
+        .unwrap_or_else(|| Policy::default_kill_after_ms(ttl_ms));
+    let on_lost = match (args.on_lost, &args.probe) {
+        (Some(OnLostArg::Probe), None) => return Err(Trouble::config(PolicyError::NoProbe.to_string())),
+        (Some(OnLostArg::Retry | OnLostArg::Hold), Some(_)) => {
+            return Err(Trouble::config("--probe is never asked with --on-lost retry or hold: leave one of them out"));
+        }
+        (Some(OnLostArg::Probe) | None, Some(_)) => OnLost::Probe,
+        (Some(OnLostArg::Hold), None) => OnLost::Hold,
+        (Some(OnLostArg::Retry) | None, None) => OnLost::Retry,
+    };
+    let policy = Policy {
+        ttl_ms,
+        kill_after_ms,
+        timeout_ms: optional_ms("--timeout", args.timeout.as_ref())?,
+        hold_at_least_ms: optional_ms("--hold-at-least", args.hold_at_least.as_ref())?.unwrap_or(0),
+        lock_delay_ms: optional_ms("--lock-delay", args.lock_delay.as_ref())?.unwrap_or(0),
+        if_busy: args.if_busy.as_deref().map_or(Ok(default.if_busy), if_busy)?,
+        on_lost,
+        max_failures: args.max_failures.unwrap_or(default.max_failures),
+        retries: args.retries.unwrap_or(default.retries),
+        backoff_ms: optional_ms("--backoff", args.backoff.as_ref())?.unwrap_or(default.backoff_ms),
+        keep_ms: optional_ms("--keep", args.keep.as_ref())?.unwrap_or(default.keep_ms),
+        remember_ms: optional_ms("--remember", args.remember.as_ref())?,
+    };
+    policy.check().map_err(|why| Trouble::config(why.to_string()))?;
+    let timeout_ms = optional_ms("--probe-timeout", args.probe_timeout.as_ref())?.unwrap_or(30_000);
+    let probe = args.probe.clone().map(|command| Probe { command, timeout: Duration::from_millis(timeout_ms) });
+    Ok((policy, probe))
+}
+
+/// What to do when busy.
+pub(crate) fn if_busy(text: &str) -> Result<IfBusy, Trouble> {
+    match text.split_once('=') {
+        None if text == "skip" => Ok(IfBusy::Skip),
+        None if text == "fail" => Ok(IfBusy::Fail),
+        Some(("wait", length)) => Ok(IfBusy::Wait { for_ms: duration_ms("--if-busy wait", length)? }),
+        _ => Err(Trouble::config(format!("--if-busy {text:?}: write skip, wait=DUR (as in wait=5m) or fail"))),
+    }
+}
+
+/// The largest payload file.
+const PAYLOAD_LIMIT: u64 = 64 * 1024 * 1024;
+
+fn payload(args: &RunArgs) -> Result<Option<Fingerprint>, Trouble> {
+    let volatile = args
+        .volatile
+        .iter()
+        .map(|text| Pointer::new(text).map_err(|why| Trouble::config(format!("--volatile {text:?}: {why}"))))
+        .collect::<Result<Vec<_>, _>>()?;
+    let Some(path) = &args.payload else {
+        if volatile.is_empty() {
+            return Ok(None);
+        }
+        return Err(Trouble::config("--volatile names fields of a payload: say --payload FILE too"));
+    };
+    let wrong = |why: String| Trouble::input(format!("--payload {}: {why}; nothing was run", path.display()));
+    let bytes = read_bounded(path, PAYLOAD_LIMIT).map_err(wrong)?;
+    match std::str::from_utf8(&bytes).ok().map(canonical::parse) {
+        Some(Ok(value)) => Fingerprint::of_json(&value, &volatile).map(Some).map_err(|why| wrong(why.to_string())),
+        // a file that sets out to be JSON and fails should be said; any other is bytes
+        Some(Err(why)) if !volatile.is_empty() || path.extension().is_some_and(|ext| ext == "json") => {
+            Err(wrong(why.to_string()))
+        }
+        _ => Ok(Some(Fingerprint::of_bytes(&bytes))),
+    }
+}
+
+/// A file's content, if it is not larger than it may be.
+pub(crate) fn read_bounded(path: &Path, limit: u64) -> Result<Vec<u8>, String> {
+    use std::io::Read;
+    let file = std::fs::File::open(path).map_err(|why| why.to_string())?;
+    let mut bytes = Vec::new();
+    file.take(limit + 1).read_to_end(&mut bytes).map_err(|why| why.to_string())?;
+    if bytes.len() as u64 > limit { Err(format!("it is larger than {limit} bytes")) } else { Ok(bytes) }
+}

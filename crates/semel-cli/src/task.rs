@@ -1,0 +1,229 @@
+//! A command as the engine's task: started in a tree of its own, with what it is told in its environment.
+
+use std::ffi::OsString;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use semel::clock::Moment;
+use semel::engine::{Begin, Caught, NotStarted, Probed, Task, TaskEnd};
+use semel_core::canonical;
+use semel_core::entry::RESULT_LIMIT;
+use semel_supervise::{Contain, Ended, Exit, Output, Spec, SpawnError, Stdin, Tree};
+use serde_json::Value;
+
+use crate::neighbours::RUN_VAR;
+use crate::out::Voice;
+use crate::plan::{Probe, Program, Surroundings, read_bounded};
+
+/// The command of a run.
+pub(crate) struct CommandTask<'a> {
+    command: Program,
+    probe: Option<Probe>,
+    around: &'a Surroundings,
+    /// Where this run's private files are made.
+    runs: PathBuf,
+    voice: Voice,
+    /// What ended a run that is still to be cleared.
+    tree: Option<Tree>,
+    scratch: Option<Scratch>,
+}
+
+/// A run's private directory, removed when it is dropped.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(runs: &Path, name: &str) -> std::io::Result<Scratch> {
+        let path = runs.join(name);
+        let made = std::fs::DirBuilder::new().mode(0o700).create(&path);
+        match made {
+            Err(why) if why.kind() == std::io::ErrorKind::NotFound => {
+                std::fs::DirBuilder::new().mode(0o700).recursive(true).create(&path)?;
+            }
+            // a second try of the same run
+            Err(why) if why.kind() == std::io::ErrorKind::AlreadyExists => {}
+            made => made?,
+        }
+        Ok(Scratch(path))
+    }
+
+    fn result(&self) -> PathBuf {
+        self.0.join("result.json")
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // left for `gc` if it cannot be removed now; an empty one, the common case, needs no walk
+        if std::fs::remove_dir(&self.0).is_err() {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+}
+
+impl<'a> CommandTask<'a> {
+    pub(crate) fn new(
+        command: Program,
+        probe: Option<Probe>,
+        around: &'a Surroundings,
+        state_dir: &Path,
+        voice: Voice,
+    ) -> CommandTask<'a> {
+        let runs = state_dir.join("run");
+        CommandTask { command, probe, around, runs, voice, tree: None, scratch: None }
+    }
+
+    /// What the command is told, on top of what it inherits.
+    fn environment(&self, begin: &Begin) -> Vec<(OsString, OsString)> {
+        let mut vars: Vec<_> = self.around.inheritable().cloned().collect();
+        let mut held: Vec<String> = self.around.held().iter().map(|(r, t)| format!("{r}={t}")).collect();
+        held.push(format!("{}={}", begin.resource, begin.grant.token));
+        vars.retain(|(name, _)| name != "SEMEL_HELD");
+        let mut set = |name: &str, value: String| vars.push((name.into(), value.into()));
+        set(RUN_VAR, begin.grant.nonce.to_string());
+        set("SEMEL_RESOURCE", begin.resource.to_string());
+        set("SEMEL_TOKEN", begin.grant.token.to_string());
+        set("SEMEL_HELD", held.join(","));
+        if let Some(work) = &begin.work {
+            set("SEMEL_KEY", work.key().to_string());
+            set("SEMEL_JOB", work.job().to_string());
+            set("SEMEL_SLOT", work.slot().map(ToString::to_string).unwrap_or_default());
+            set("SEMEL_ATTEMPT", begin.attempt.to_string());
+        }
+        if let Some(scratch) = &self.scratch {
+            vars.push(("SEMEL_RESULT".into(), scratch.result().into()));
+        }
+        vars
+    }
+
+    fn tree(&mut self) -> Option<&mut Tree> {
+        self.tree.as_mut()
+    }
+}
+
+fn end(ended: Ended) -> TaskEnd {
+    match ended.exit {
+        Some(Exit::Code(code)) => TaskEnd::Exited(code),
+        Some(Exit::Signal(signal)) => TaskEnd::Killed(signal),
+        // the keeper died and took the answer with it: the command was killed, and nothing else is known
+        None => TaskEnd::Killed(libc::SIGKILL),
+    }
+}
+
+fn not_started(why: &SpawnError) -> NotStarted {
+    NotStarted { code: why.exit_code().map_or(126, i32::from), why: why.to_string() }
+}
+
+impl Task for CommandTask<'_> {
+    async fn start(&mut self, begin: &Begin) -> Result<(), NotStarted> {
+        if begin.work.is_some() && self.scratch.is_none() {
+            let scratch = Scratch::new(&self.runs, &begin.grant.nonce.to_string());
+            self.scratch = Some(scratch.map_err(|why| NotStarted {
+                code: 126,
+                why: format!("cannot make {}: {why}", self.runs.display()),
+            })?);
+        }
+        let mut spec = Spec::new(&self.command.path, self.command.argv.clone());
+        spec.env = self.environment(begin);
+        spec.tag = begin.grant.nonce.to_string();
+        let tree = Tree::spawn(spec).map_err(|why| not_started(&why))?;
+        self.voice.detail(&format!("pid {} started, its tree held by {}", tree.pid(), tree.containment().as_str()));
+        self.tree = Some(tree);
+        Ok(())
+    }
+
+    fn trust_until(&mut self, moment: Moment) {
+        if let Some(tree) = self.tree() {
+            // a keeper that is gone is found out by `ended`
+            let _ = tree.set_deadline(Some(moment.as_since_boot()));
+        }
+    }
+
+    async fn ended(&mut self) -> TaskEnd {
+        match self.tree() {
+            Some(tree) => end(tree.wait().await),
+            None => std::future::pending().await,
+        }
+    }
+
+    fn signal(&mut self, caught: Caught) {
+        if let Some(tree) = self.tree() {
+            // what the terminal sent to the whole foreground group has reached the command already
+            if !(caught.from_terminal && tree.shares_terminal()) {
+                let _ = tree.signal(caught.signal);
+            }
+        }
+    }
+
+    async fn stop(&mut self, grace: Duration) -> TaskEnd {
+        match self.tree() {
+            Some(tree) => end(tree.stop(grace).await),
+            None => TaskEnd::Killed(libc::SIGKILL),
+        }
+    }
+
+    async fn clear(&mut self, grace: Duration) -> usize {
+        match self.tree.take() {
+            Some(tree) => usize::try_from(tree.finish(grace).await.count).unwrap_or(usize::MAX),
+            None => 0,
+        }
+    }
+
+    fn result(&mut self) -> Option<Value> {
+        let path = self.scratch.as_ref()?.result();
+        let bytes = match read_bounded(&path, RESULT_LIMIT as u64) {
+            Ok(bytes) if bytes.is_empty() => return None,
+            Ok(bytes) => bytes,
+            Err(_) if !path.exists() => return None,
+            Err(why) => {
+                self.voice.say(&format!("SEMEL_RESULT was not kept: {why}; the work itself is done"));
+                return None;
+            }
+        };
+        let text = String::from_utf8_lossy(&bytes);
+        match canonical::parse(&text) {
+            Ok(value) => Some(value),
+            Err(why) => {
+                self.voice.say(&format!("SEMEL_RESULT was not kept: it is not JSON: {why}; the work itself is done"));
+                None
+            }
+        }
+    }
+
+    async fn probe(&mut self, begin: &Begin) -> Probed {
+        let Some(probe) = self.probe.clone() else { return Probed::Unknown("there is no probe".into()) };
+        let mut spec = Spec::new("/bin/sh", vec!["sh".into(), "-c".into(), probe.command]);
+        spec.env = self.environment(begin);
+        spec.tag = begin.grant.nonce.to_string();
+        spec.stdin = Stdin::Null;
+        spec.stdout = Output::Null;
+        spec.contain = Contain::Auto;
+        let mut tree = match Tree::spawn(spec) {
+            Ok(tree) => tree,
+            Err(why) => return Probed::Unknown(format!("the probe did not start: {why}")),
+        };
+        let answer = tokio::time::timeout(probe.timeout, tree.wait()).await;
+        if answer.is_err() {
+            tree.stop(Duration::from_secs(1).min(probe.timeout)).await;
+        }
+        tree.finish(Duration::ZERO).await;
+        match answer.map(|ended| ended.exit) {
+            Ok(Some(Exit::Code(0))) => Probed::Happened,
+            Ok(Some(Exit::Code(1))) => Probed::DidNot,
+            Ok(Some(Exit::Code(code))) => Probed::Unknown(format!("the probe answered {code}")),
+            Ok(Some(Exit::Signal(signal))) => Probed::Unknown(format!("the probe was ended by signal {signal}")),
+            Ok(None) => Probed::Unknown("the probe vanished".into()),
+            Err(_) => Probed::Unknown(format!("the probe gave no answer within {} ms", probe.timeout.as_millis())),
+        }
+    }
+}
+
+/// The signals of this process, as the engine takes them.
+pub(crate) struct ProcessSignals(pub(crate) semel_supervise::Signals);
+
+impl semel::engine::Signals for ProcessSignals {
+    async fn next(&mut self) -> Caught {
+        let caught = self.0.next().await;
+        Caught { signal: caught.signo, from_terminal: caught.from_terminal, ends: caught.signo == libc::SIGTERM }
+    }
+}

@@ -1,0 +1,213 @@
+//! The store, as every real one must be: conditional writes, and a clock of its own.
+//!
+//! Times are relative: a record's clock is what is left of it. So a search over unbounded time is finite. What
+//! has lapsed is only remembered for as long as a clock that is set back could make it live again.
+
+use std::hash::{Hash, Hasher};
+use std::sync::LazyLock;
+
+use semel_core::claim::{Guard, View, Write};
+use semel_core::entry::Entry;
+use semel_core::lease::{Lease, SeenLease};
+use semel_core::name::Name;
+use semel_core::owner::Owner;
+use semel_core::record::{Expect, Seen, Standing, Version};
+use semel_core::work::Work;
+
+use super::shared::Shared;
+
+pub const RESOURCES: usize = 2;
+pub const KEYS: usize = 2;
+
+pub static RESOURCE: LazyLock<[Name; RESOURCES]> = LazyLock::new(|| ["r", "s"].map(|name| Name::new(name).unwrap()));
+pub static WORK: LazyLock<[Work; KEYS]> = LazyLock::new(|| ["a", "b"].map(|job| Work::once(Name::new(job).unwrap())));
+
+pub fn resource_index(name: &Name) -> usize {
+    RESOURCE.iter().position(|known| known == name).unwrap()
+}
+
+fn key_index(work: &Work) -> usize {
+    WORK.iter().position(|known| known == work).unwrap()
+}
+
+/// A record. Its version counts its writes.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Row<T> {
+    pub value: Shared<T>,
+    pub version: i64,
+    pub clock: Option<RowClock>,
+}
+
+/// A record's clock, in ticks: live while something is left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct RowClock {
+    pub ttl: i8,
+    pub left: i8,
+}
+
+impl<T: Clone> Row<T> {
+    pub fn standing(&self) -> Option<Standing> {
+        let RowClock { left, .. } = self.clock?;
+        let ticks = u64::from(left.unsigned_abs());
+        Some(if left > 0 { Standing::Live { left_ms: ticks } } else { Standing::Lapsed { for_ms: ticks } })
+    }
+
+    pub fn is_live(&self) -> bool {
+        matches!(self.standing(), Some(Standing::Live { .. }))
+    }
+
+    pub fn seen(&self) -> Seen<T> {
+        Seen { value: T::clone(&self.value), version: Version::from(self.version) }
+    }
+}
+
+impl Row<Lease> {
+    /// Is it held, by a run that goes on, as far as the record says?
+    pub fn is_held(&self) -> bool {
+        self.is_live() && self.value.hold.as_ref().is_some_and(|hold| !hold.resting)
+    }
+}
+
+/// What is on its way to the store.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Body {
+    Swap(Shared<Writes>),
+    Touch { resource: usize, version: i64 },
+}
+
+/// The writes of a swap.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Writes(pub Vec<Write>);
+
+impl Hash for Writes {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        for write in &self.0 {
+            match write {
+                Write::Guard(Guard { resource, expect }) => (0, resource, expect).hash(state),
+                Write::Lease { resource, lease, expect, ttl_ms } => (1, resource, lease, expect, ttl_ms).hash(state),
+                Write::Entry { entry, expect } => (2, entry, expect).hash(state),
+            }
+        }
+    }
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Store {
+    pub leases: [Option<Row<Lease>>; RESOURCES],
+    pub entries: [Option<Row<Entry>>; KEYS],
+}
+
+impl Store {
+    /// Make the changes, all or nothing. Answers the new version of each.
+    pub fn swap(&mut self, writes: &[Write]) -> Option<Vec<i64>> {
+        let asked = writes.iter().all(|write| self.meets(write));
+        asked.then(|| writes.iter().map(|write| self.make(write)).collect())
+    }
+
+    /// Restart a clock that has not run out; the version stays.
+    pub fn touch(&mut self, resource: usize, version: i64) -> bool {
+        match &mut self.leases[resource] {
+            Some(row) if row.version == version && row.is_live() => {
+                row.clock = row.clock.map(|clock| RowClock { left: clock.ttl, ..clock });
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Could it ever be applied? Versions only grow, so most of what is late never can.
+    pub fn may_take(&self, body: &Body) -> bool {
+        match body {
+            Body::Touch { resource, version } => {
+                self.leases[*resource].as_ref().is_some_and(|row| row.version == *version)
+            }
+            Body::Swap(writes) => writes.0.iter().all(|write| {
+                let (expect, stands) = self.asked(write);
+                match (expect, stands) {
+                    (Expect::Absent, stands) => stands.is_none(),
+                    (Expect::Version(v) | Expect::Live(v) | Expect::Lapsed(v), Some((version, _))) => is(v, version),
+                    (_, None) => false,
+                }
+            }),
+        }
+    }
+
+    fn meets(&self, write: &Write) -> bool {
+        let (expect, stands) = self.asked(write);
+        match (expect, stands) {
+            (Expect::Absent, stands) => stands.is_none(),
+            (Expect::Version(expected), Some((version, _))) => is(expected, version),
+            (Expect::Live(expected), Some((version, standing))) => {
+                is(expected, version) && matches!(standing, Some(Standing::Live { .. }))
+            }
+            (Expect::Lapsed(expected), Some((version, standing))) => {
+                is(expected, version) && matches!(standing, Some(Standing::Lapsed { .. }))
+            }
+            (_, None) => false,
+        }
+    }
+
+    fn asked<'a>(&self, write: &'a Write) -> (&'a Expect, Option<(i64, Option<Standing>)>) {
+        let lease = |resource: &Name| {
+            let row = self.leases[resource_index(resource)].as_ref();
+            row.map(|row| (row.version, row.standing()))
+        };
+        match write {
+            Write::Guard(Guard { resource, expect }) => (expect, lease(resource)),
+            Write::Lease { resource, expect, .. } => (expect, lease(resource)),
+            Write::Entry { entry, expect } => {
+                let row = self.entries[key_index(&entry.work)].as_ref();
+                (expect, row.map(|row| (row.version, row.standing())))
+            }
+        }
+    }
+
+    fn make(&mut self, write: &Write) -> i64 {
+        match write {
+            Write::Guard(Guard { resource, .. }) => {
+                self.leases[resource_index(resource)].as_ref().map_or(0, |row| row.version)
+            }
+            Write::Lease { resource, lease, ttl_ms, .. } => put(&mut self.leases[resource_index(resource)], lease, *ttl_ms),
+            Write::Entry { entry, .. } => put(&mut self.entries[key_index(&entry.work)], entry, None),
+        }
+    }
+
+    /// The store's clock goes on, or is set, by so many ticks.
+    pub fn pass(&mut self, ticks: i8, remembered: i8) {
+        for clock in self.leases.iter_mut().flatten().filter_map(|row| row.clock.as_mut()) {
+            clock.left = (clock.left - ticks).max(-remembered);
+        }
+    }
+
+    /// What a run or a person sees: the entry of its key, and the leases of all resources.
+    pub fn look(&self, key: Option<usize>, me: &Owner, is_gone: impl Fn(&Owner) -> bool, resources: usize) -> View {
+        let entry = key.and_then(|key| self.entries[key].as_ref()).map(Row::seen);
+        let leases = (0..resources).map(|resource| {
+            let seen = self.leases[resource].as_ref().map(|row| seen_lease(row, me, &is_gone));
+            (RESOURCE[resource].clone(), seen)
+        });
+        View { entry, leases: leases.collect(), token_floor: 0 }
+    }
+}
+
+/// A lease's record, with what is known about its owner: as the engine sees it.
+pub fn seen_lease(row: &Row<Lease>, me: &Owner, is_gone: impl Fn(&Owner) -> bool) -> SeenLease {
+    let standing = row.standing().unwrap_or(Standing::Lapsed { for_ms: 0 });
+    let owner_gone = row.is_held()
+        && row.value.hold.as_ref().is_some_and(|hold| hold.owner.is_neighbour_of(me) && is_gone(&hold.owner));
+    SeenLease { record: row.seen(), standing, owner_gone }
+}
+
+fn put<T: Clone + Hash>(slot: &mut Option<Row<T>>, value: &T, ttl_ms: Option<u64>) -> i64 {
+    let version = slot.as_ref().map_or(1, |row| row.version + 1);
+    let clock = ttl_ms.map(|ttl_ms| {
+        let ttl = i8::try_from(ttl_ms).unwrap();
+        RowClock { ttl, left: ttl }
+    });
+    *slot = Some(Row { value: Shared::new(value.clone()), version, clock });
+    version
+}
+
+fn is(expected: &Version, version: i64) -> bool {
+    *expected == Version::from(version)
+}

@@ -1,0 +1,328 @@
+//! The keeper: what runs in the forked process between fork and `_exit`.
+//!
+//! Theory. K is the command's parent and a subreaper, so that every process of the tree is its descendant as
+//! long as it lives, whatever the process did (setsid, double fork). "Nothing left" is therefore no guess: it
+//! is `ECHILD`. K waits for four things at once (an order, the end of S, the end of a child, the deadline) and
+//! in its last state, *killing*, goes on until nothing is left.
+//!
+//! ```text
+//! running ── command exits ──▶ leftovers ── none ──▶ gone
+//!    └──── kill order, S gone, deadline ────▶ killing ──▶ gone
+//! ```
+//!
+//! S may have threads, so K is bound to what is safe after such a fork: it never allocates, locks or panics,
+//! and all it needs lies ready in the [`Plan`]. It blocks every signal; only KILL and STOP reach it.
+
+mod launch;
+
+use std::os::fd::RawFd;
+
+use crate::plan::Plan;
+use crate::sweep::Sweep;
+use crate::sys;
+use crate::wire::{Inbox, News, Order, Received};
+
+pub(crate) use launch::{STAGE_CGROUP, STAGE_CHDIR, STAGE_EXEC, STAGE_STDIO};
+
+/// Run as the keeper. Called in the forked process, with every signal blocked.
+pub(crate) fn keep(plan: &Plan, socket: RawFd) -> ! {
+    let code = Keeper::start(plan, socket).map_or(1, Keeper::run);
+    // SAFETY: ends the process without running anything of the caller's.
+    unsafe { libc::_exit(code) }
+}
+
+struct Keeper<'a> {
+    plan: &'a Plan,
+    me: i32,
+    command: i32,
+    in_leaf: bool,
+    socket: RawFd,
+    /// Readable when a child has ended; -1 where there is no such thing (then K looks now and then).
+    children: RawFd,
+    timer: RawFd,
+    /// CLOCK_BOOTTIME, nanoseconds; 0: none.
+    deadline: u64,
+    inbox: Inbox,
+    exited: bool,
+    killing: bool,
+    by_deadline: bool,
+    /// Rounds of killing so far: eager at first, patient with what cannot be killed.
+    rounds: u32,
+    /// Processes met by the first sweep, if that came after the command's own end; else none were left behind.
+    leftovers: Option<u32>,
+}
+
+impl<'a> Keeper<'a> {
+    fn start(plan: &'a Plan, socket: RawFd) -> Option<Keeper<'a>> {
+        // SAFETY: no memory is involved.
+        let me = unsafe {
+            libc::setpgid(0, 0);
+            libc::getpid()
+        };
+        #[cfg(target_os = "linux")]
+        // SAFETY: a valid C string.
+        unsafe {
+            libc::prctl(libc::PR_SET_NAME, plan.name.as_ptr())
+        };
+        // Inherited as ignored, it would make the kernel reap in our place and lose the command's status.
+        sys::set_disposition(libc::SIGCHLD, libc::SIG_DFL);
+        if !plan.group_only {
+            sys::become_subreaper();
+        }
+        keep_only(plan, socket);
+        // S may have died before the fork was done with.
+        // SAFETY: no memory is involved.
+        if unsafe { libc::getppid() } != plan.owner {
+            remove_leaf(plan);
+            return None;
+        }
+        let (children, timer) = event_fds();
+        let launched = launch::launch(plan, me);
+        for fd in plan.stdio {
+            // A reader at the other end of the command's output must see it end with the command.
+            sys::close(fd);
+        }
+        let mut keeper = Keeper {
+            plan,
+            me,
+            command: 0,
+            in_leaf: false,
+            socket,
+            children,
+            timer,
+            deadline: 0,
+            inbox: Inbox::default(),
+            exited: false,
+            killing: false,
+            by_deadline: false,
+            rounds: 0,
+            leftovers: None,
+        };
+        match launched {
+            Ok(launched) => {
+                (keeper.command, keeper.in_leaf) = (launched.pid, launched.in_leaf);
+                if !keeper.in_leaf {
+                    remove_leaf(plan);
+                }
+                keeper.tell(News::Started { pid: launched.pid, in_cgroup: launched.in_leaf });
+                Some(keeper)
+            }
+            Err(failed) => {
+                remove_leaf(plan);
+                keeper.tell(News::Failed { stage: failed.stage, errno: failed.errno });
+                None
+            }
+        }
+    }
+
+    fn run(mut self) -> i32 {
+        loop {
+            let childless = self.reap();
+            if childless && self.nothing_left() {
+                self.restore_terminal();
+                let leftovers = self.leftovers.unwrap_or(0);
+                self.tell(News::Gone { leftovers, by_deadline: self.by_deadline });
+                return 0;
+            }
+            if self.killing {
+                self.kill_round();
+            }
+            self.await_event(childless);
+        }
+    }
+
+    /// Collect every child that has ended. `true`: there is none left, dead or alive.
+    fn reap(&mut self) -> bool {
+        loop {
+            match sys::wait(-1, libc::WNOHANG | sys::WAIT_ALL) {
+                Ok(Some((pid, status))) if pid == self.command => {
+                    self.exited = true;
+                    self.tell(News::Exited { status, by_deadline: self.by_deadline });
+                }
+                Ok(Some(_)) => {}
+                Ok(None) => return false,
+                Err(_) => return true,
+            }
+        }
+    }
+
+    fn nothing_left(&self) -> bool {
+        if self.plan.group_only {
+            return !sys::kill(self.command.wrapping_neg(), 0) && sys::errno() == libc::ESRCH;
+        }
+        match &self.plan.leaf {
+            Some(leaf) if self.in_leaf => {
+                // The last process is reaped a moment before its cgroup counts as empty.
+                (0..50).any(|_| {
+                    let removed = leaf.remove();
+                    if !removed {
+                        // SAFETY: no memory is involved.
+                        unsafe { libc::sched_yield() };
+                    }
+                    removed
+                })
+            }
+            _ => true,
+        }
+    }
+
+    fn kill_round(&mut self) {
+        if self.in_leaf
+            && let Some(leaf) = &self.plan.leaf
+        {
+            // Count first: afterwards they are dead.
+            if self.leftovers.is_none() {
+                self.signal_tree(&[]);
+            }
+            leaf.kill();
+        }
+        self.signal_tree(&[libc::SIGKILL]);
+        self.rounds = self.rounds.saturating_add(1);
+    }
+
+    /// Send to every process of the tree, in this order.
+    fn signal_tree(&mut self, signals: &[i32]) {
+        let met = if self.plan.group_only {
+            let mut met = 0;
+            for &signo in signals {
+                met = u32::from(sys::kill(self.command.wrapping_neg(), signo));
+            }
+            met
+        } else {
+            // Should /proc be missing, the command itself and its group are at least reached.
+            if !self.exited && signals.contains(&libc::SIGKILL) {
+                sys::kill(self.command, libc::SIGKILL);
+                if !self.plan.joins_group {
+                    sys::kill(self.command.wrapping_neg(), libc::SIGKILL);
+                }
+            }
+            Sweep { root: self.me, signals, spare: &[], since: 0 }.run()
+        };
+        self.leftovers = self.leftovers.or(Some(if self.exited { met } else { 0 }));
+    }
+
+    fn await_event(&mut self, childless: bool) {
+        let poll = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+        let mut fds = [poll(self.socket), poll(self.children), poll(self.timer)];
+        // SAFETY: the array is valid, of the length given. Negative descriptors are skipped.
+        let ready = unsafe { libc::poll(fds.as_mut_ptr(), 3, self.patience_ms(childless)) };
+        let [socket, children, timer] = fds;
+        if ready > 0 {
+            if children.revents != 0 {
+                drain(self.children);
+            }
+            if socket.revents != 0 {
+                self.obey();
+            }
+        }
+        let late = self.timer < 0 && self.deadline != 0 && now() >= self.deadline;
+        if (ready > 0 && timer.revents != 0) || late {
+            self.set_deadline(0);
+            self.by_deadline = true;
+            self.killing = true;
+        }
+    }
+
+    fn patience_ms(&self, childless: bool) -> i32 {
+        let look_again = self.children < 0 || childless;
+        match (self.killing, self.rounds) {
+            (true, 0..=32) => 0,
+            (true, 33..=500) => 2,
+            (true, _) => 50,
+            (false, _) if look_again => 20,
+            (false, _) => -1,
+        }
+    }
+
+    fn obey(&mut self) {
+        let order = match self.inbox.receive(self.socket) {
+            Received::Message(bytes) => Order::decode(bytes),
+            Received::Nothing => None,
+            Received::Closed => {
+                // S is gone: nobody is left who could ask for mercy.
+                sys::close(self.socket);
+                self.socket = -1;
+                self.killing = true;
+                None
+            }
+        };
+        match order {
+            Some(Order::Signal(signo)) if !self.exited => {
+                let to = if self.plan.joins_group { self.command } else { self.command.wrapping_neg() };
+                sys::kill(to, signo);
+            }
+            // CONT last: a stopped process then wakes up to the TERM.
+            Some(Order::TermTree) => self.signal_tree(&[libc::SIGTERM, libc::SIGCONT]),
+            Some(Order::KillTree) => self.killing = true,
+            Some(Order::Deadline(at)) => self.set_deadline(at),
+            Some(Order::Signal(_)) | None => {}
+        }
+    }
+
+    fn set_deadline(&mut self, at: u64) {
+        self.deadline = at;
+        #[cfg(target_os = "linux")]
+        crate::clock::arm(self.timer, at);
+    }
+
+    fn tell(&self, news: News) {
+        // S may be gone: then there is nobody to tell.
+        let _ = sys::send(self.socket, &news.encode());
+    }
+
+    /// With the process group as the only containment the command's group was put in the foreground.
+    fn restore_terminal(&self) {
+        if self.plan.at_terminal && self.plan.group_only {
+            // SAFETY: a valid C string; TTOU is blocked, so this does not stop us.
+            unsafe {
+                let tty = libc::open(c"/dev/tty".as_ptr(), libc::O_RDWR | libc::O_CLOEXEC);
+                libc::tcsetpgrp(tty, self.plan.owner_group);
+                libc::close(tty);
+            }
+        }
+    }
+}
+
+fn now() -> u64 {
+    crate::clock::nanos(crate::clock::boottime())
+}
+
+fn remove_leaf(plan: &Plan) {
+    if let Some(leaf) = &plan.leaf {
+        leaf.remove();
+    }
+}
+
+fn drain(fd: RawFd) {
+    let mut buffer = [0u8; 1024];
+    // SAFETY: the buffer is valid for writes of its length; the descriptor does not block.
+    unsafe { libc::read(fd, buffer.as_mut_ptr().cast(), buffer.len()) };
+}
+
+/// Close all that S had open (its store, other keepers' sockets) but what K and the command need.
+fn keep_only(plan: &Plan, socket: RawFd) {
+    let [stdin, stdout, stderr] = plan.stdio;
+    let [above, dir, kill] = plan.leaf.as_ref().map_or([socket; 3], |leaf| leaf.fds());
+    let mut keep = [stdin, stdout, stderr, socket, above, dir, kill];
+    keep.sort_unstable();
+    sys::close_all_but(&keep);
+}
+
+/// One descriptor for ended children, one for the deadline.
+#[cfg(target_os = "linux")]
+fn event_fds() -> (RawFd, RawFd) {
+    // SAFETY: the set is initialised before it is read; no other memory is involved.
+    unsafe {
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&mut set);
+        libc::sigaddset(&mut set, libc::SIGCHLD);
+        let children = libc::signalfd(-1, &set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK);
+        let timer = libc::timerfd_create(libc::CLOCK_BOOTTIME, libc::TFD_CLOEXEC | libc::TFD_NONBLOCK);
+        (children, timer)
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn event_fds() -> (RawFd, RawFd) {
+    (-1, -1)
+}

@@ -1,0 +1,158 @@
+//! Everything the keeper and the command need between fork and exec, made while allocating is still allowed.
+
+use std::ffi::{CString, OsStr, OsString, c_char};
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+
+use crate::cgroup::Leaf;
+use crate::spec::{Contain, Output, SpawnError, Spec, Stdin};
+use crate::sys;
+
+/// A NULL-terminated array of C strings, as execve wants it.
+pub(crate) struct Strings {
+    // The pointers point into these.
+    _owned: Vec<CString>,
+    pointers: Vec<*const c_char>,
+}
+
+impl Strings {
+    fn new(owned: Vec<CString>) -> Strings {
+        let mut pointers: Vec<_> = owned.iter().map(|text| text.as_ptr()).collect();
+        pointers.push(std::ptr::null());
+        Strings { _owned: owned, pointers }
+    }
+
+    pub(crate) fn as_ptr(&self) -> *const *const c_char {
+        self.pointers.as_ptr()
+    }
+}
+
+pub(crate) struct Plan {
+    /// What the keeper is called.
+    pub(crate) name: CString,
+    pub(crate) program: CString,
+    pub(crate) argv: Strings,
+    /// `/bin/sh FILE ARGS…`, for a file without a `#!` line.
+    pub(crate) sh_argv: Strings,
+    pub(crate) envp: Strings,
+    pub(crate) cwd: Option<CString>,
+    /// What becomes the command's 0, 1, 2.
+    pub(crate) stdio: [RawFd; 3],
+    /// Keeps those of `stdio` open that are not the caller's own 0, 1, 2.
+    _held: Vec<OwnedFd>,
+    /// The caller.
+    pub(crate) owner: i32,
+    pub(crate) owner_group: i32,
+    /// The caller sits at a terminal that the command sees too.
+    pub(crate) at_terminal: bool,
+    /// The command joins the caller's process group; else it gets its own.
+    pub(crate) joins_group: bool,
+    /// Signals that stay ignored in the command (nohup).
+    pub(crate) stay_ignored: [Option<i32>; 3],
+    /// Only the process group holds the tree together.
+    pub(crate) group_only: bool,
+    pub(crate) leaf: Option<Leaf>,
+    pub(crate) must_enter_leaf: bool,
+}
+
+impl Plan {
+    pub(crate) fn new(spec: Spec) -> Result<Plan, SpawnError> {
+        let program = c_string(spec.program.as_os_str())?;
+        let argv = c_strings(spec.argv.iter().map(OsString::as_os_str))?;
+        let mut sh_argv = vec![c_string("/bin/sh".as_ref())?, program.clone()];
+        sh_argv.extend(argv.iter().skip(1).cloned());
+        let env: Vec<_> = spec.env.into_iter().map(|(name, value)| assignment(name, &value)).collect();
+
+        let mut held = Vec::new();
+        let stdin = match spec.stdin {
+            Stdin::Auto => inherited(0, &mut held)?,
+            Stdin::Inherit if is_open(0) => 0,
+            Stdin::Inherit => {
+                return Err(SpawnError::system("stdin", io::Error::from_raw_os_error(libc::EBADF)));
+            }
+            Stdin::Null => null(&mut held)?,
+        };
+        let stdout = output(1, spec.stdout, &mut held)?;
+        let stderr = output(2, spec.stderr, &mut held)?;
+        let stdio = [stdin, stdout, stderr];
+
+        let group_only = !cfg!(target_os = "linux") || spec.contain == Contain::Group;
+        // SAFETY: asks the kernel about a descriptor; fails unless it is our controlling terminal.
+        let at_terminal = stdio.iter().any(|fd| unsafe { libc::tcgetpgrp(*fd) } > 0);
+        let leaf = match spec.contain {
+            Contain::Auto => Leaf::make().ok(),
+            Contain::Cgroup => Some(Leaf::make().map_err(|error| SpawnError::system("cgroup", error))?),
+            Contain::Subreaper | Contain::Group => None,
+        };
+        Ok(Plan {
+            name: c_string(crate::process::keeper_name(&spec.tag).as_ref())?,
+            argv: Strings::new(argv),
+            sh_argv: Strings::new(sh_argv),
+            envp: Strings::new(c_strings(env.iter().map(OsString::as_os_str))?),
+            cwd: spec.cwd.map(|cwd| c_string(cwd.as_os_str())).transpose()?,
+            program,
+            stdio,
+            _held: held,
+            owner: std::process::id().cast_signed(),
+            // SAFETY: cannot fail, no memory is involved.
+            owner_group: unsafe { libc::getpgrp() },
+            at_terminal,
+            joins_group: at_terminal && !group_only,
+            stay_ignored: [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT]
+                .map(|signo| sys::is_ignored(signo).then_some(signo)),
+            group_only,
+            leaf,
+            must_enter_leaf: spec.contain == Contain::Cgroup,
+        })
+    }
+}
+
+fn c_string(text: &OsStr) -> Result<CString, SpawnError> {
+    // A NUL inside: execve would cut the argument short, silently.
+    CString::new(text.as_bytes()).map_err(|error| SpawnError::system("arguments", error.into()))
+}
+
+fn c_strings<'a>(all: impl Iterator<Item = &'a OsStr>) -> Result<Vec<CString>, SpawnError> {
+    all.map(c_string).collect()
+}
+
+fn assignment(name: OsString, value: &OsStr) -> OsString {
+    let mut bytes = name.into_vec();
+    bytes.push(b'=');
+    bytes.extend_from_slice(value.as_bytes());
+    OsString::from_vec(bytes)
+}
+
+fn is_open(fd: RawFd) -> bool {
+    // SAFETY: no memory is involved.
+    unsafe { libc::fcntl(fd, libc::F_GETFD) >= 0 }
+}
+
+fn inherited(fd: RawFd, held: &mut Vec<OwnedFd>) -> Result<RawFd, SpawnError> {
+    if is_open(fd) { Ok(fd) } else { null(held) }
+}
+
+fn null(held: &mut Vec<OwnedFd>) -> Result<RawFd, SpawnError> {
+    // SAFETY: a valid C string; the result is new and nobody else's.
+    let fd = unsafe {
+        sys::check(libc::open(c"/dev/null".as_ptr(), libc::O_RDWR | libc::O_CLOEXEC))
+            .map(|fd| OwnedFd::from_raw_fd(fd))
+    };
+    hold(fd.and_then(sys::above_stdio), held)
+}
+
+fn output(own: RawFd, output: Output, held: &mut Vec<OwnedFd>) -> Result<RawFd, SpawnError> {
+    match output {
+        Output::Inherit => inherited(own, held),
+        Output::Null => null(held),
+        Output::Fd(fd) => hold(sys::above_stdio(fd), held),
+    }
+}
+
+fn hold(fd: io::Result<OwnedFd>, held: &mut Vec<OwnedFd>) -> Result<RawFd, SpawnError> {
+    let fd = fd.map_err(|error| SpawnError::system("stdio", error))?;
+    let raw = fd.as_raw_fd();
+    held.push(fd);
+    Ok(raw)
+}

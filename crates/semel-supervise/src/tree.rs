@@ -1,0 +1,354 @@
+//! The handle on a running command and all that descends from it.
+//!
+//! Theory. The keeper tells, this side listens: `Exited` when the command itself has ended, `Gone` when nothing
+//! of its tree is left. A socket that closes without `Gone` means that the keeper died, and then this side ends
+//! the tree itself. Whatever has been heard is kept in the handle, so every waiting method may be cancelled and
+//! called again.
+//!
+//! Not guaranteed: that [`Tree::stop`] returns. It waits for what cannot be killed, because to say "stopped"
+//! would be a lie; who cannot wait puts a limit around it.
+
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tokio::io::unix::AsyncFd;
+
+use crate::cgroup::Leaf;
+use crate::clock::sleep_boottime;
+use crate::keeper;
+use crate::orphans;
+use crate::plan::Plan;
+use crate::process::Process;
+use crate::procfs::Stat;
+use crate::spec::{Containment, SpawnError, Spec};
+use crate::sys;
+use crate::wire::{Inbox, News, Order, Received};
+
+/// How the command itself ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Exit {
+    /// It exited with this code.
+    Code(i32),
+    /// This signal ended it.
+    Signal(i32),
+}
+
+impl Exit {
+    fn from_status(status: i32) -> Exit {
+        if libc::WIFSIGNALED(status) {
+            Exit::Signal(libc::WTERMSIG(status))
+        } else {
+            Exit::Code(libc::WEXITSTATUS(status))
+        }
+    }
+
+    /// The code a shell reports: the command's own, or 128 + the signal.
+    pub fn code(self) -> i32 {
+        match self {
+            Exit::Code(code) => code,
+            Exit::Signal(signo) => signo.saturating_add(128),
+        }
+    }
+}
+
+/// The end of the command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ended {
+    /// `None`: the keeper died first. The command is dead, how it ended is unknown.
+    pub exit: Option<Exit>,
+    /// The keeper ended it because the deadline passed.
+    pub by_deadline: bool,
+}
+
+/// What was left when the command had ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Leftovers {
+    /// Processes that outlived the command and had to be ended. Not known (0) if the keeper died.
+    pub count: u32,
+    /// The keeper ended them because the deadline passed.
+    pub by_deadline: bool,
+    /// The keeper died before it could tell.
+    pub keeper_died: bool,
+}
+
+/// A running command and its descendants. Dropping it kills them all.
+#[derive(Debug)]
+pub struct Tree {
+    pid: i32,
+    keeper: Process,
+    containment: Containment,
+    shares_terminal: bool,
+    leaf: Option<Leaf>,
+    /// `None` only while being dropped.
+    socket: Option<AsyncFd<OwnedFd>>,
+    inbox: Inbox,
+    ended: Option<Ended>,
+    gone: Option<Leftovers>,
+    reaped: bool,
+}
+
+impl Tree {
+    /// Start it. Blocks until the exec has succeeded or failed.
+    ///
+    /// Must be called inside a tokio runtime with I/O enabled. Makes this process a child subreaper.
+    pub fn spawn(spec: Spec) -> Result<Tree, SpawnError> {
+        tokio::runtime::Handle::try_current()
+            .map_err(|error| SpawnError::system("runtime", io::Error::other(error)))?;
+        let program = spec.program.clone();
+        let mut plan = Plan::new(spec)?;
+        if !plan.group_only {
+            sys::become_subreaper();
+        }
+        let (ours, theirs) = sys::socketpair().map_err(|error| SpawnError::system("socketpair", error))?;
+        let keeper = match fork_keeper(&plan, theirs.as_raw_fd()) {
+            Ok(keeper) => keeper,
+            Err(error) => {
+                plan.leaf.as_ref().map(Leaf::remove);
+                return Err(SpawnError::system("fork", error));
+            }
+        };
+        drop(theirs);
+        let (shares_terminal, group_only) = (plan.joins_group, plan.group_only);
+        let leaf = plan.leaf.take();
+        drop(plan);
+        // From here on, dropping `ours` makes the keeper end everything.
+        let mut inbox = Inbox::default();
+        let news = match inbox.receive(ours.as_raw_fd()) {
+            Received::Message(bytes) => News::decode(bytes),
+            Received::Nothing | Received::Closed => None,
+        };
+        let Some(News::Started { pid, in_cgroup }) = news else {
+            drop(ours);
+            reap_keeper(&keeper);
+            return Err(match news {
+                Some(News::Failed { stage, errno }) => explain(stage, errno, program),
+                _ => {
+                    orphans::end(&keeper, leaf.as_ref());
+                    SpawnError::system("keeper", io::ErrorKind::BrokenPipe.into())
+                }
+            });
+        };
+        let socket = sys::set_nonblocking(ours.as_raw_fd())
+            .and_then(|()| sys::watch(ours))
+            .map_err(|error| SpawnError::system("epoll", error));
+        let mut tree = Tree {
+            pid,
+            keeper,
+            containment: match (group_only, in_cgroup) {
+                (true, _) => Containment::Group,
+                (false, true) => Containment::Cgroup,
+                (false, false) => Containment::Subreaper,
+            },
+            shares_terminal,
+            leaf: leaf.filter(|_| in_cgroup),
+            socket: None,
+            inbox,
+            ended: None,
+            gone: None,
+            reaped: false,
+        };
+        tree.socket = Some(socket?);
+        Ok(tree)
+    }
+
+    /// The command's process id.
+    pub fn pid(&self) -> i32 {
+        self.pid
+    }
+
+    /// What holds the tree together.
+    pub fn containment(&self) -> Containment {
+        self.containment
+    }
+
+    /// The keeper: as long as it lives, so may the tree.
+    pub fn keeper(&self) -> Process {
+        self.keeper
+    }
+
+    /// The tree's cgroup, if it has one of its own.
+    pub fn cgroup(&self) -> Option<&Path> {
+        self.leaf.as_ref().map(|leaf| leaf.path.as_path())
+    }
+
+    /// The command is in our process group: a signal the terminal sends us (Ctrl-C) has reached it already.
+    pub fn shares_terminal(&self) -> bool {
+        self.shares_terminal
+    }
+
+    /// Have the keeper kill the tree at this point of [`boottime`](crate::boottime), unless moved before then.
+    /// It does so even if this process is stopped, or the machine was suspended meanwhile.
+    pub fn set_deadline(&self, boottime: Option<Duration>) -> io::Result<()> {
+        self.order(Order::Deadline(boottime.map_or(0, crate::clock::nanos)))
+    }
+
+    /// Send to the command; to its process group, unless that is ours too. Without effect once it has ended.
+    pub fn signal(&self, signo: i32) -> io::Result<()> {
+        self.order(Order::Signal(signo))
+    }
+
+    /// Wait for the end of the command itself; its descendants may live on. Cancel-safe.
+    pub async fn wait(&mut self) -> Ended {
+        loop {
+            if let Some(ended) = self.ended {
+                return ended;
+            }
+            self.advance().await;
+        }
+    }
+
+    /// TERM to the whole tree, after `grace` KILL. Returns when nothing of it is left. Cancel-safe, though a
+    /// second call sends TERM again and starts the grace anew.
+    pub async fn stop(&mut self, grace: Duration) -> Ended {
+        self.end(grace).await;
+        self.ended.unwrap_or(Ended { exit: None, by_deadline: false })
+    }
+
+    /// After [`wait`](Tree::wait): end what the command left behind (TERM, `grace`, KILL), and the keeper.
+    /// Returns at once if nothing was left.
+    pub async fn finish(mut self, grace: Duration) -> Leftovers {
+        let gone = self.end(grace).await;
+        self.reap();
+        gone
+    }
+
+    async fn end(&mut self, grace: Duration) -> Leftovers {
+        if let Some(gone) = self.gone {
+            return gone;
+        }
+        // An error means that the keeper is no longer there, which `until_gone` finds out as well.
+        let _ = self.order(Order::TermTree);
+        tokio::select! {
+            biased;
+            gone = self.until_gone() => return gone,
+            () = sleep_boottime(grace) => {}
+        }
+        let _ = self.order(Order::KillTree);
+        self.until_gone().await
+    }
+
+    async fn until_gone(&mut self) -> Leftovers {
+        loop {
+            if let Some(gone) = self.gone {
+                return gone;
+            }
+            self.advance().await;
+        }
+    }
+
+    fn order(&self, order: Order) -> io::Result<()> {
+        match &self.socket {
+            Some(socket) => sys::send(socket.as_raw_fd(), &order.encode()),
+            None => Err(io::ErrorKind::NotConnected.into()),
+        }
+    }
+
+    /// Take in one piece of news.
+    async fn advance(&mut self) {
+        match self.receive().await {
+            Some(News::Exited { status, by_deadline }) => {
+                self.ended = Some(Ended { exit: Some(Exit::from_status(status)), by_deadline });
+            }
+            Some(News::Gone { leftovers, by_deadline }) => {
+                self.gone = Some(Leftovers { count: leftovers, by_deadline, keeper_died: false });
+            }
+            Some(News::Started { .. } | News::Failed { .. }) => {}
+            None => self.keeper_died().await,
+        }
+    }
+
+    /// `None`: the keeper is gone.
+    async fn receive(&mut self) -> Option<News> {
+        let socket = self.socket.as_ref()?;
+        loop {
+            match self.inbox.receive(socket.as_raw_fd()) {
+                Received::Message(bytes) => return News::decode(bytes),
+                Received::Closed => return None,
+                Received::Nothing => socket.readable().await.ok()?.clear_ready(),
+            }
+        }
+    }
+
+    async fn keeper_died(&mut self) {
+        self.reap();
+        // What it left us takes a moment to die, and may fork meanwhile.
+        let mut pause = Duration::from_micros(200);
+        while !orphans::end(&self.keeper, self.leaf.as_ref()) {
+            sleep_boottime(pause).await;
+            pause = (pause * 2).min(Duration::from_millis(50));
+        }
+        self.ended = self.ended.or(Some(Ended { exit: None, by_deadline: false }));
+        self.gone = Some(Leftovers { count: 0, by_deadline: false, keeper_died: true });
+    }
+
+    /// Only when the keeper has said its last word, or its socket is closed: then this does not block. And only
+    /// after it are the orphans of a killed keeper ours: the kernel closes its socket first.
+    fn reap(&mut self) {
+        if !self.reaped {
+            self.reaped = true;
+            reap_keeper(&self.keeper);
+        }
+    }
+}
+
+impl Drop for Tree {
+    fn drop(&mut self) {
+        self.socket = None;
+        if self.reaped {
+            return;
+        }
+        // The closed socket is enough. We only stay to collect the keeper, and not for ever.
+        let until = crate::clock::boottime().saturating_add(Duration::from_secs(1));
+        while crate::clock::boottime() < until {
+            match sys::wait(self.keeper.pid, libc::WNOHANG) {
+                Ok(None) => std::thread::sleep(Duration::from_micros(200)),
+                ended => {
+                    orphans::forget_keeper(self.keeper.pid);
+                    if matches!(ended, Ok(Some((_, status))) if libc::WIFSIGNALED(status)) {
+                        orphans::end(&self.keeper, self.leaf.as_ref());
+                    }
+                    return;
+                }
+            }
+        }
+    }
+}
+
+fn fork_keeper(plan: &Plan, socket: RawFd) -> io::Result<Process> {
+    let mut keepers = orphans::keepers();
+    // Until the keeper has arranged itself no signal may run a handler of ours there.
+    let mask = sys::block_signals();
+    // SAFETY: the child runs `keep`, which neither allocates nor takes a lock, and never returns.
+    let pid = unsafe { libc::fork() };
+    if pid == 0 {
+        keeper::keep(plan, socket);
+    }
+    let forked = sys::check(pid);
+    sys::set_mask(&mask);
+    let pid = forked?;
+    keepers.push(pid);
+    Ok(Process { pid, start: Stat::read(pid).map_or(0, |stat| stat.start) })
+}
+
+fn reap_keeper(keeper: &Process) {
+    // ECHILD: somebody made the kernel reap for us (SIGCHLD ignored). Fine as well.
+    let _ = sys::wait(keeper.pid, 0);
+    orphans::forget_keeper(keeper.pid);
+}
+
+fn explain(stage: u8, errno: i32, program: PathBuf) -> SpawnError {
+    let source = io::Error::from_raw_os_error(errno);
+    match stage {
+        // The file is there: then it is its interpreter that is not.
+        keeper::STAGE_EXEC if matches!(errno, libc::ENOENT | libc::ENOTDIR) && !program.exists() => {
+            SpawnError::NotFound { program }
+        }
+        keeper::STAGE_EXEC => SpawnError::CannotExecute { program, source },
+        keeper::STAGE_CHDIR => SpawnError::system("chdir", source),
+        keeper::STAGE_STDIO => SpawnError::system("dup2", source),
+        keeper::STAGE_CGROUP => SpawnError::system("cgroup", source),
+        _ => SpawnError::system("fork", source),
+    }
+}

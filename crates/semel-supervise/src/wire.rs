@@ -1,0 +1,152 @@
+//! What S and K say to each other: fixed-size messages over a stream socket.
+//!
+//! Sixteen bytes, native order (both ends are the same binary on the same machine): kind, flags, two unused
+//! bytes, a 32-bit and a 64-bit number. A short read is possible in theory, so [`Inbox`] collects.
+
+use std::os::fd::RawFd;
+
+pub(crate) const SIZE: usize = 16;
+
+/// S to K.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Order {
+    /// To the command (to its group, when it has its own).
+    Signal(i32),
+    /// TERM, then CONT, to every process of the tree.
+    TermTree,
+    /// KILL until nothing is left.
+    KillTree,
+    /// CLOCK_BOOTTIME in nanoseconds; 0: none.
+    Deadline(u64),
+}
+
+/// K to S.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum News {
+    Started { pid: i32, in_cgroup: bool },
+    Failed { stage: u8, errno: i32 },
+    Exited { status: i32, by_deadline: bool },
+    Gone { leftovers: u32, by_deadline: bool },
+}
+
+fn pack(kind: u8, flag: u8, small: i32, big: u64) -> [u8; SIZE] {
+    let mut bytes = [0; SIZE];
+    let [k, f, _, _, rest @ ..] = &mut bytes;
+    (*k, *f) = (kind, flag);
+    let (low, high) = rest.split_at_mut(4);
+    low.copy_from_slice(&small.to_ne_bytes());
+    high.copy_from_slice(&big.to_ne_bytes());
+    bytes
+}
+
+fn unpack(bytes: [u8; SIZE]) -> (u8, u8, i32, u64) {
+    let [kind, flag, _, _, a, b, c, d, e @ ..] = bytes;
+    (kind, flag, i32::from_ne_bytes([a, b, c, d]), u64::from_ne_bytes(e))
+}
+
+impl Order {
+    pub(crate) fn encode(self) -> [u8; SIZE] {
+        match self {
+            Order::Signal(signo) => pack(1, 0, signo, 0),
+            Order::TermTree => pack(2, 0, 0, 0),
+            Order::KillTree => pack(3, 0, 0, 0),
+            Order::Deadline(at) => pack(4, 0, 0, at),
+        }
+    }
+
+    pub(crate) fn decode(bytes: [u8; SIZE]) -> Option<Order> {
+        match unpack(bytes) {
+            (1, _, signo, _) => Some(Order::Signal(signo)),
+            (2, ..) => Some(Order::TermTree),
+            (3, ..) => Some(Order::KillTree),
+            (4, _, _, at) => Some(Order::Deadline(at)),
+            _ => None,
+        }
+    }
+}
+
+impl News {
+    pub(crate) fn encode(self) -> [u8; SIZE] {
+        match self {
+            News::Started { pid, in_cgroup } => pack(1, in_cgroup.into(), pid, 0),
+            News::Failed { stage, errno } => pack(2, stage, errno, 0),
+            News::Exited { status, by_deadline } => pack(3, by_deadline.into(), status, 0),
+            News::Gone { leftovers, by_deadline } => pack(4, by_deadline.into(), 0, leftovers.into()),
+        }
+    }
+
+    pub(crate) fn decode(bytes: [u8; SIZE]) -> Option<News> {
+        match unpack(bytes) {
+            (1, flag, pid, _) => Some(News::Started { pid, in_cgroup: flag != 0 }),
+            (2, stage, errno, _) => Some(News::Failed { stage, errno }),
+            (3, flag, status, _) => Some(News::Exited { status, by_deadline: flag != 0 }),
+            (4, flag, _, n) => {
+                Some(News::Gone { leftovers: u32::try_from(n).unwrap_or(u32::MAX), by_deadline: flag != 0 })
+            }
+            _ => None,
+        }
+    }
+}
+
+/// What one attempt to read gave.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Received {
+    Message([u8; SIZE]),
+    /// Nothing (more) for now.
+    Nothing,
+    /// The other side is gone.
+    Closed,
+}
+
+/// Collects the bytes of one message.
+#[derive(Debug, Default)]
+pub(crate) struct Inbox {
+    bytes: [u8; SIZE],
+    have: usize,
+}
+
+impl Inbox {
+    /// Read once. Allocates nothing and never panics: the keeper calls it too.
+    pub(crate) fn receive(&mut self, fd: RawFd) -> Received {
+        let Some(rest) = self.bytes.get_mut(self.have..) else { return Received::Closed };
+        // SAFETY: `rest` is valid for writes of its length.
+        let n = unsafe { libc::read(fd, rest.as_mut_ptr().cast(), rest.len()) };
+        match usize::try_from(n) {
+            Ok(0) => Received::Closed,
+            Ok(n) => {
+                self.have = self.have.saturating_add(n);
+                if self.have < SIZE {
+                    return self.receive(fd);
+                }
+                self.have = 0;
+                Received::Message(self.bytes)
+            }
+            Err(_) => match crate::sys::errno() {
+                libc::EINTR => self.receive(fd),
+                libc::EAGAIN => Received::Nothing,
+                _ => Received::Closed,
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_message_survives_the_wire() {
+        for order in [Order::Signal(15), Order::TermTree, Order::KillTree, Order::Deadline(u64::MAX)] {
+            assert_eq!(Order::decode(order.encode()), Some(order));
+        }
+        for news in [
+            News::Started { pid: 7, in_cgroup: true },
+            News::Failed { stage: 3, errno: 2 },
+            News::Exited { status: 256, by_deadline: false },
+            News::Gone { leftovers: 3, by_deadline: true },
+        ] {
+            assert_eq!(News::decode(news.encode()), Some(news));
+        }
+        assert_eq!(Order::decode([9; SIZE]), None);
+    }
+}

@@ -1,0 +1,17 @@
+//! What the supervisor promises, each promise against real processes.
+//!
+//! The caller (S) must be killable here, so where a test needs that, S is this test binary started again:
+//! see `probe`. Processes of a tree are found by a mark in their environment, whatever became of their parents.
+#![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
+
+mod cost;
+mod deaths;
+mod ends;
+mod gone;
+mod probe;
+mod starts;
+mod stdio;
+mod support;
+mod trees;
+mod tty;

@@ -1,0 +1,212 @@
+//! Claim: look, decide, write; look again if somebody else was faster.
+
+use std::time::Duration;
+
+use semel_core::claim::{self, Ask, Busy, Claim, Decision, First};
+use semel_core::policy::{IfBusy, trust_counts_from};
+use semel_core::record::{RecordKey, Seen, Version};
+use semel_core::token::Nonce;
+
+use super::hold::Trust;
+use super::journal::SkipReason;
+use super::view::{LookError, changes};
+use super::{Begin, Engine, Event, Held, Report, RunPlan, Signals, Tell};
+use crate::clock::Moment;
+use crate::store::{Change, Durability, StoreError};
+
+/// A fresh claim: the lease is ours, the intent is on record.
+pub(super) struct Claimed {
+    pub(super) held: Held,
+    pub(super) first: First,
+    pub(super) before: semel_core::lease::Before,
+    pub(super) after_lost: bool,
+}
+
+/// How long a waiter sleeps at most before it looks whether the holder is still among the living.
+const GONE_CHECK: Duration = Duration::from_millis(500);
+/// How long an unanswered claim is looked for before the run gives up. Its lease lapses by itself.
+const UNKNOWN_PATIENCE: Duration = Duration::from_secs(10);
+const UNKNOWN_PAUSE: Duration = Duration::from_millis(50);
+
+/// A claim whose write may or may not have been applied.
+struct Sent {
+    claim: Claim,
+    at: Moment,
+}
+
+impl Engine {
+    /// Claim the work, or report why not.
+    pub(super) async fn claim(
+        &self,
+        plan: &RunPlan,
+        nonce: Nonce,
+        signals: &mut impl Signals,
+        tell: Tell<'_>,
+    ) -> Result<Claimed, Report> {
+        let began = self.clock.now();
+        let mut resources = plan.resources.clone();
+        let mut unanswered: Option<Sent> = None;
+        loop {
+            let looked = self.look(plan.work.as_ref(), &resources).await;
+            let view = match looked {
+                Ok(view) => view,
+                Err(LookError::Record(why)) => return Err(Report::Unusable(why.to_string())),
+                Err(LookError::Store(why)) => match &unanswered {
+                    Some(sent) if sent.at.until(self.clock.now()) < UNKNOWN_PATIENCE => {
+                        tokio::time::sleep(UNKNOWN_PAUSE).await;
+                        continue;
+                    }
+                    _ => return Err(Report::StoreDown(why.to_string())),
+                },
+            };
+            let ask = Ask {
+                work: plan.work.as_ref(),
+                what: &plan.what,
+                resources: &plan.resources,
+                policy: &plan.policy,
+                owner: &self.me,
+                nonce,
+                payload: plan.payload.as_ref(),
+                command: plan.command.as_ref(),
+                now_ms: self.clock.wall_ms(),
+            };
+            match claim::claim(&view, &ask) {
+                Decision::LookAt(resource) => resources.push(resource),
+                Decision::Claim(claim) => {
+                    let at = self.clock.now();
+                    match self.write_claim(&claim).await? {
+                        Written::Applied(versions) => return Ok(self.claimed(plan, at, claim, versions)),
+                        Written::Refused => {}
+                        Written::Unknown => unanswered = Some(Sent { claim, at }),
+                    }
+                }
+                Decision::Claimed => {
+                    let Some(Sent { claim, at }) = unanswered.take() else {
+                        return Err(Report::Unusable("a claim with our nonce that we did not make".into()));
+                    };
+                    let lease = view.lease(&claim.resource).flatten();
+                    let (Some(lease), Some(entry)) = (lease, &view.entry) else { continue };
+                    let versions = (lease.record.version.clone(), Some(entry.version.clone()));
+                    return Ok(self.claimed(plan, at, claim, versions));
+                }
+                Decision::Done(entry) => {
+                    self.note_skip(&entry.work, SkipReason::Done, tell).await;
+                    return Err(Report::AlreadyDone(entry));
+                }
+                Decision::Busy(busy) => {
+                    self.wait(plan, busy, began, &view, signals, tell).await?;
+                }
+                Decision::Person(entry) => return Err(Report::NeedsPerson { entry, ran: None }),
+                Decision::Doubt { entry, expect, guards } => {
+                    let writes: Vec<_> = guards
+                        .into_iter()
+                        .map(claim::Write::Guard)
+                        .chain([claim::Write::Entry { entry: entry.clone(), expect }])
+                        .collect();
+                    let changes = changes(&writes).map_err(|why| Report::Unusable(why.to_string()))?;
+                    match self.store.swap(&changes, Durability::Durable).await {
+                        Ok(_) => return Err(Report::NeedsPerson { entry, ran: None }),
+                        Err(StoreError::Refused(_) | StoreError::Unknown(_)) => {}
+                        Err(StoreError::Unavailable(why)) => return Err(Report::StoreDown(why)),
+                    }
+                }
+                Decision::Mismatch { changes, entry } => return Err(Report::Mismatch { changes, entry }),
+                Decision::UsedUp(why) => return Err(Report::Unusable(why.to_string())),
+                Decision::NoResource => return Err(Report::Unusable("no resource was asked for".into())),
+            }
+        }
+    }
+
+    async fn write_claim(&self, claim: &Claim) -> Result<Written, Report> {
+        let changes = changes(&claim.writes()).map_err(|why| Report::Unusable(why.to_string()))?;
+        match self.store.swap(&changes, Durability::Durable).await {
+            Ok(versions) => {
+                let version_of = |key: RecordKey| {
+                    let at = changes.iter().position(|change: &Change| *change.key() == key);
+                    at.and_then(|at| versions.get(at).cloned())
+                };
+                let lease = version_of(RecordKey::lease(&claim.resource));
+                let entry = claim.intent.as_ref().and_then(|intent| version_of(RecordKey::entry(&intent.entry.work)));
+                let Some(lease) = lease.filter(|_| entry.is_some() == claim.intent.is_some()) else {
+                    return Err(Report::Unusable("the store answered a swap without its versions".into()));
+                };
+                Ok(Written::Applied((lease, entry)))
+            }
+            Err(StoreError::Refused(_)) => Ok(Written::Refused),
+            Err(StoreError::Unknown(_)) => Ok(Written::Unknown),
+            Err(StoreError::Unavailable(why)) => Err(Report::StoreDown(why)),
+        }
+    }
+
+    fn claimed(&self, plan: &RunPlan, sent_at: Moment, claim: Claim, versions: Versions) -> Claimed {
+        let counts_from = trust_counts_from(sent_at, self.clock.now());
+        let begin = Begin {
+            work: plan.work.clone(),
+            resource: claim.resource.clone(),
+            grant: claim.grant(),
+            attempt: claim.attempt(),
+        };
+        let before = claim.lease.before;
+        let held = Held {
+            begin,
+            lease: Seen { value: claim.lease.lease, version: versions.0 },
+            entry: claim.intent.zip(versions.1).map(|(intent, version)| Seen { value: intent.entry, version }),
+            trust: Trust::new(&plan.policy, counts_from),
+            since: sent_at,
+        };
+        Claimed { held, first: claim.first, before, after_lost: claim.after_lost }
+    }
+
+    /// Yield, fail or wait, as the policy says.
+    async fn wait(
+        &self,
+        plan: &RunPlan,
+        busy: Busy,
+        began: Moment,
+        view: &claim::View,
+        signals: &mut impl Signals,
+        tell: Tell<'_>,
+    ) -> Result<(), Report> {
+        let left = match plan.policy.if_busy {
+            IfBusy::Fail => return Err(Report::Busy(busy)),
+            IfBusy::Skip => Duration::ZERO,
+            IfBusy::Wait { for_ms } => self.clock.now().until(began.plus_ms(for_ms)),
+        };
+        if left.is_zero() {
+            let why = if busy.same_work {
+                SkipReason::Running { token: busy.held.token.value() }
+            } else {
+                SkipReason::Busy { resource: busy.resource.to_string(), held_for: busy.held.hold.what.clone() }
+            };
+            if let Some(work) = &plan.work {
+                self.note_skip(work, why, tell).await;
+            }
+            return Err(Report::Yielded(busy));
+        }
+        tell(Event::Waiting(&busy));
+        // until the record changes, its time runs out, or its owner may have died
+        let pause = left.min(Duration::from_millis(busy.held.wait_ms.max(1))).min(GONE_CHECK);
+        let lease = view.lease(&busy.resource).flatten();
+        let key = RecordKey::lease(&busy.resource);
+        tokio::select! {
+            changed = self.store.changed(&key, lease.map(|lease| &lease.record.version), pause) => {
+                if changed.is_err() {
+                    // the next look says what is wrong; this only keeps from asking in a tight loop
+                    tokio::time::sleep(UNKNOWN_PAUSE.min(pause)).await;
+                }
+                Ok(())
+            }
+            caught = signals.next() => Err(Report::Interrupted(caught.signal)),
+        }
+    }
+}
+
+enum Written {
+    /// With these versions of the lease and the entry.
+    Applied(Versions),
+    Refused,
+    Unknown,
+}
+
+/// The versions of the lease and of the entry that a claim wrote.
+type Versions = (Version, Option<Version>);

@@ -1,0 +1,128 @@
+//! Settle: the outcome on record, the lease given back. Consumes the lease.
+
+use std::time::Duration;
+
+use semel_core::claim::{Write, conclude};
+use semel_core::entry::{Ending, Entry, Settle, Stale};
+use semel_core::lease::{self, SeenLease};
+use semel_core::record::{Seen, Standing};
+use serde_json::Value;
+
+use super::view::{LookError, changes};
+use super::{Engine, Held};
+use crate::store::{Durability, StoreError};
+
+/// What is to be settled.
+pub(super) struct Outcome {
+    pub(super) ending: Ending,
+    pub(super) result: Option<Value>,
+    pub(super) failed_tries: u32,
+    pub(super) rest_ms: u64,
+}
+
+/// Why an outcome is not on record.
+pub(super) enum Unsettled {
+    /// The ledger has gone on without us.
+    Stale(Stale),
+    /// The store could not be written until the lease's trust ended.
+    StoreDown(String),
+    /// The record cannot be written or read.
+    Unusable(String),
+}
+
+const PAUSE: Duration = Duration::from_millis(100);
+/// An outcome that is known is worth some patience even when the lease has run out.
+const PATIENCE_MS: u64 = 5_000;
+
+impl Engine {
+    /// Record the outcome and release the lease, in one durable swap.
+    pub(super) async fn settle(&self, held: Held, outcome: Outcome) -> Result<Option<Entry>, Unsettled> {
+        match held.entry.clone() {
+            Some(entry) => self.conclude(held, entry, outcome).await.map(Some),
+            None => self.give_back(held, outcome.rest_ms).await.map(|()| None),
+        }
+    }
+
+    async fn conclude(&self, held: Held, mut entry: Seen<Entry>, outcome: Outcome) -> Result<Entry, Unsettled> {
+        let give_up = held.trust.ends.max(self.clock.now().plus_ms(PATIENCE_MS));
+        let settle = Settle {
+            grant: &held.begin.grant,
+            ending: outcome.ending,
+            result: outcome.result,
+            failed_tries: outcome.failed_tries,
+            now_ms: self.clock.wall_ms(),
+        };
+        // what we wrote stands there, unless somebody proves otherwise
+        let standing = Standing::Live { left_ms: 0 };
+        let mut lease = Some(SeenLease { record: held.lease.clone(), standing, owner_gone: false });
+        loop {
+            let conclusion = match conclude(&entry, lease.as_ref(), &settle, outcome.rest_ms) {
+                Ok(conclusion) => conclusion,
+                Err(Stale::AlreadySettled) => return Ok(entry.value),
+                Err(stale) => return Err(Unsettled::Stale(stale)),
+            };
+            let why = match self.write(&conclusion.writes(&held.begin.resource)).await {
+                Ok(()) => return Ok(conclusion.entry),
+                Err(LookError::Record(why)) => return Err(Unsettled::Unusable(why.to_string())),
+                Err(LookError::Store(StoreError::Refused(_))) => None,
+                Err(LookError::Store(why)) => Some(why.to_string()),
+            };
+            if let Some(why) = why {
+                if self.clock.now() >= give_up {
+                    return Err(Unsettled::StoreDown(why));
+                }
+                tokio::time::sleep(PAUSE).await;
+            }
+            match self.look_again(&held).await {
+                Ok((seen, found)) => {
+                    let Some(seen) = seen else {
+                        return Err(Unsettled::Stale(Stale::MovedOn { state: "absent" }));
+                    };
+                    (entry, lease) = (seen, found);
+                }
+                Err(LookError::Record(why)) => return Err(Unsettled::Unusable(why.to_string())),
+                // the write says it again, and gives up in time
+                Err(LookError::Store(_)) => {}
+            }
+        }
+    }
+
+    /// A lease without a ledger is only released. One that is no longer ours needs no release.
+    async fn give_back(&self, held: Held, rest_ms: u64) -> Result<(), Unsettled> {
+        let grant = held.begin.grant;
+        let give_up = held.trust.ends;
+        let standing = Standing::Live { left_ms: 0 };
+        let mut lease = Some(SeenLease { record: held.lease.clone(), standing, owner_gone: false });
+        loop {
+            let released = match lease::release(lease.as_ref(), grant.token, Some(&grant.nonce), rest_ms) {
+                Ok(released) => released,
+                Err(_) => return Ok(()),
+            };
+            match self.write(&[released.write(&held.begin.resource)]).await {
+                Ok(()) => return Ok(()),
+                Err(LookError::Record(why)) => return Err(Unsettled::Unusable(why.to_string())),
+                Err(LookError::Store(StoreError::Refused(_))) => {}
+                Err(LookError::Store(why)) if self.clock.now() >= give_up => {
+                    return Err(Unsettled::StoreDown(why.to_string()));
+                }
+                Err(LookError::Store(_)) => tokio::time::sleep(PAUSE).await,
+            }
+            if let Ok((_, found)) = self.look_again(&held).await {
+                lease = found;
+            }
+        }
+    }
+
+    async fn write(&self, writes: &[Write]) -> Result<(), LookError> {
+        let changes = changes(writes)?;
+        self.store.swap(&changes, Durability::Durable).await?;
+        Ok(())
+    }
+
+    async fn look_again(&self, held: &Held) -> Result<(Option<Seen<Entry>>, Option<SeenLease>), LookError> {
+        let resource = std::slice::from_ref(&held.begin.resource);
+        let mut view = self.look(held.begin.work.as_ref(), resource).await?;
+        let lease = view.leases.pop().and_then(|(_, lease)| lease);
+        Ok((view.entry, lease))
+    }
+}

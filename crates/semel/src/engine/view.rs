@@ -1,0 +1,93 @@
+//! Records as the rules see them, and what the rules want written as records.
+
+use std::time::Duration;
+
+use semel_core::claim::{Guard, View, Write};
+use semel_core::entry::Entry;
+use semel_core::lease::{Lease, SeenLease};
+use semel_core::name::Name;
+use semel_core::record::{self, RecordError, RecordKey, Seen, Standing};
+use semel_core::work::Work;
+
+use super::Engine;
+use crate::store::{Change, Record, StoreError};
+
+/// Why a look at the store came to nothing.
+#[derive(Debug, thiserror::Error)]
+pub enum LookError {
+    /// The store.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// A record.
+    #[error(transparent)]
+    Record(#[from] RecordError),
+}
+
+impl Engine {
+    /// The entry of a work and the leases of these resources, in one load.
+    pub async fn look(&self, work: Option<&Work>, resources: &[Name]) -> Result<View, LookError> {
+        let entry_key = work.map(RecordKey::entry);
+        let keys: Vec<RecordKey> =
+            entry_key.iter().cloned().chain(resources.iter().map(RecordKey::lease)).collect();
+        let loaded = self.store.load(&keys).await?;
+        let mut records = loaded.records.into_iter();
+        let entry = match &entry_key {
+            Some(_) => records.next().flatten().map(|record| seen_entry(&record)).transpose()?,
+            None => None,
+        };
+        let leases = resources
+            .iter()
+            .zip(records)
+            .map(|(resource, record)| {
+                let seen = record.map(|record| self.seen_lease(&record)).transpose()?;
+                Ok((resource.clone(), seen))
+            })
+            .collect::<Result<_, LookError>>()?;
+        Ok(View { entry, leases, token_floor: loaded.token_floor })
+    }
+
+    /// A lease's record, with what is known about its owner.
+    pub fn seen_lease(&self, record: &Record) -> Result<SeenLease, RecordError> {
+        let value: Lease = record::decode(&record.key, &record.value)?;
+        // a record without a clock is a released one: nobody holds it
+        let standing = record.standing.unwrap_or(Standing::Lapsed { for_ms: 0 });
+        let live = matches!(standing, Standing::Live { .. });
+        let owner_gone = value.hold.as_ref().is_some_and(|hold| {
+            live && !hold.resting
+                && hold.owner.is_neighbour_of(&self.me)
+                && self.neighbours.is_gone(&hold.owner, &value.grant.nonce)
+        });
+        Ok(SeenLease { record: Seen { value, version: record.version.clone() }, standing, owner_gone })
+    }
+}
+
+/// An entry's record.
+pub fn seen_entry(record: &Record) -> Result<Seen<Entry>, RecordError> {
+    let value = record::decode(&record.key, &record.value)?;
+    Ok(Seen { value, version: record.version.clone() })
+}
+
+/// What the rules want written, as changes of a swap.
+pub fn changes(writes: &[Write]) -> Result<Vec<Change>, RecordError> {
+    writes.iter().map(change).collect()
+}
+
+fn change(write: &Write) -> Result<Change, RecordError> {
+    Ok(match write {
+        Write::Guard(guard) => guarded(guard),
+        Write::Lease { resource, lease, expect, ttl_ms } => {
+            let key = RecordKey::lease(resource);
+            let value = record::encode(&key, lease)?;
+            Change::Put { key, expect: expect.clone(), value, ttl: ttl_ms.map(Duration::from_millis) }
+        }
+        Write::Entry { entry, expect } => {
+            let key = RecordKey::entry(&entry.work);
+            let value = record::encode(&key, entry)?;
+            Change::Put { key, expect: expect.clone(), value, ttl: None }
+        }
+    })
+}
+
+fn guarded(guard: &Guard) -> Change {
+    Change::Guard { key: RecordKey::lease(&guard.resource), expect: guard.expect.clone() }
+}

@@ -1,0 +1,291 @@
+//! The one thread that owns the connection, and its group commit.
+//!
+//! Whatever is queued when the thread comes round is done together: the looks first, then all writes in one
+//! transaction with one sync, each answered after the commit. One writer gets one sync per write; thirty-two get
+//! a fraction of one.
+//!
+//! The thread also copies the log back into the database (a checkpoint): when nothing is queued for a moment, so
+//! that nobody waits for it, and in any case before the log becomes long. A lone process reads the whole log when
+//! it opens the database, so the log is kept short.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::Duration;
+
+use rusqlite::wal::CheckpointMode;
+use rusqlite::{Connection, Error};
+use semel_core::record::{RecordKey, Version};
+use tokio::sync::{Notify, OwnedSemaphorePermit, oneshot};
+
+use super::super::{Change, Durability, Loaded, Record, StoreError};
+use super::boot::Boot;
+use super::busy::{self, Pace};
+use super::rows::{self, Now, Swapped};
+use super::{fault, open::Opened};
+
+/// The most jobs that are done together.
+const GROUP: usize = 128;
+/// The most bytes of values that are written together, give or take one job.
+const GROUP_BYTES: usize = 8 << 20;
+/// Nothing queued for so long: time to tidy up.
+const IDLE: Duration = Duration::from_millis(3);
+/// Frames in the log from which a checkpoint is made when idle.
+pub(super) const IDLE_FRAMES: u32 = 128;
+/// Frames in the log from which a checkpoint is made at once.
+const MOST_FRAMES: u32 = 8_000;
+/// How long a checkpoint that cannot be put off waits for other processes.
+const CHECKPOINT_PATIENCE: Duration = Duration::from_millis(50);
+
+pub(super) type Reply<T> = oneshot::Sender<Result<T, StoreError>>;
+
+/// What the thread is asked to do; its place in the queue goes with it.
+pub(super) struct Job {
+    pub(super) task: Task,
+    pub(super) _place: OwnedSemaphorePermit,
+}
+
+pub(super) enum Task {
+    Read(Read),
+    Write(Write),
+}
+
+pub(super) enum Read {
+    Load { keys: Vec<RecordKey>, reply: Reply<Loaded> },
+    Scan { prefix: String, after: Option<RecordKey>, limit: usize, reply: Reply<Vec<Record>> },
+    Version { key: RecordKey, reply: Reply<Option<Version>> },
+}
+
+pub(super) enum Write {
+    Swap { changes: Vec<Change>, durability: Durability, reply: Reply<Vec<Version>> },
+    Touch { key: RecordKey, version: Version, reply: Reply<()> },
+}
+
+impl Write {
+    fn bytes(&self) -> usize {
+        match self {
+            Write::Swap { changes, .. } => changes.iter().map(size).sum(),
+            Write::Touch { .. } => 0,
+        }
+    }
+
+    fn refuse(self, why: StoreError) {
+        // whoever asked may have stopped listening
+        match self {
+            Write::Swap { reply, .. } => drop(reply.send(Err(why))),
+            Write::Touch { reply, .. } => drop(reply.send(Err(why))),
+        }
+    }
+}
+
+fn size(change: &Change) -> usize {
+    match change {
+        Change::Put { value, .. } => value.len(),
+        Change::Guard { .. } | Change::Remove { .. } => 0,
+    }
+}
+
+/// What came of a write within its transaction.
+enum Outcome {
+    Swap(Swapped),
+    Touch(Option<Box<super::super::Conflict>>),
+}
+
+/// How far a group got.
+enum Failure {
+    /// Rolled back: surely nothing was applied.
+    Before(Error),
+    /// The commit itself failed: perhaps applied.
+    AtCommit(Error),
+}
+
+pub(super) struct Worker {
+    pub(super) path: PathBuf,
+    pub(super) connection: Connection,
+    pub(super) frames: Arc<AtomicU32>,
+    pub(super) boot: Boot,
+    pub(super) patience: Duration,
+    /// Told after every group that wrote something.
+    pub(super) written: Arc<Notify>,
+    /// What `PRAGMA synchronous` is set to.
+    synchronous: Durability,
+}
+
+impl Worker {
+    pub(super) fn new(path: PathBuf, opened: Opened, boot: Boot, patience: Duration, written: Arc<Notify>) -> Worker {
+        let Opened { connection, frames } = opened;
+        // FULL is SQLite's own default
+        Worker { path, connection, frames, boot, patience, written, synchronous: Durability::Durable }
+    }
+
+    /// Work until nobody can ask any more. The database is closed without a checkpoint.
+    pub(super) fn run(mut self, jobs: &Receiver<Job>) {
+        loop {
+            let first = if self.frames.load(Ordering::Relaxed) > IDLE_FRAMES {
+                match jobs.recv_timeout(IDLE) {
+                    Ok(job) => job,
+                    Err(RecvTimeoutError::Timeout) => {
+                        self.checkpoint(Duration::ZERO);
+                        continue;
+                    }
+                    Err(RecvTimeoutError::Disconnected) => return,
+                }
+            } else {
+                match jobs.recv() {
+                    Ok(job) => job,
+                    Err(_) => return,
+                }
+            };
+            self.work_off(first, jobs);
+            if self.frames.load(Ordering::Relaxed) > MOST_FRAMES {
+                self.checkpoint(CHECKPOINT_PATIENCE);
+            }
+        }
+    }
+
+    fn work_off(&mut self, first: Job, jobs: &Receiver<Job>) {
+        let mut writes = Vec::new();
+        let (mut count, mut bytes) = (0, 0);
+        let mut next = Some(first);
+        // places in the queue are given back as jobs are taken from it: the group has a bound of its own
+        while let Some(Job { task, .. }) = next {
+            count += 1;
+            match task {
+                Task::Read(read) => self.read(read),
+                Task::Write(write) => {
+                    bytes += write.bytes();
+                    writes.push(write);
+                }
+            }
+            next = if count < GROUP && bytes < GROUP_BYTES { jobs.try_recv().ok() } else { None };
+        }
+        if !writes.is_empty() {
+            self.write(writes);
+        }
+    }
+
+    fn read(&self, read: Read) {
+        busy::wait_at_most(self.patience, Pace::Other);
+        let failed = |why: Error| StoreError::Unavailable(fault::line(&self.path, &why));
+        match read {
+            Read::Load { keys, reply } => drop(reply.send(self.load(&keys).map_err(failed))),
+            Read::Scan { prefix, after, limit, reply } => {
+                let now = || self.boot.now_ns();
+                let found = rows::scan(&self.connection, &prefix, after.as_ref(), limit, now, &self.boot);
+                drop(reply.send(found.map_err(failed)));
+            }
+            Read::Version { key, reply } => {
+                drop(reply.send(rows::version(&self.connection, &key).map_err(failed)));
+            }
+        }
+    }
+
+    fn load(&self, keys: &[RecordKey]) -> Result<Loaded, Error> {
+        self.execute("BEGIN")?;
+        let records = self.load_inside(keys);
+        // nothing was written: ending it cannot lose anything
+        let ended = self.execute("COMMIT");
+        let records = records?;
+        ended.map(|()| Loaded { records, token_floor: 0 })
+    }
+
+    fn load_inside(&self, keys: &[RecordKey]) -> Result<Vec<Option<Record>>, Error> {
+        let Some(first) = keys.first() else { return Ok(Vec::new()) };
+        // a deferred transaction has its snapshot only after the first look: the clock must not be older
+        rows::version(&self.connection, first)?;
+        let now = Now::read(&self.boot);
+        keys.iter().map(|key| rows::load(&self.connection, key, now)).collect()
+    }
+
+    fn write(&mut self, writes: Vec<Write>) {
+        let renews = writes.iter().any(|write| matches!(write, Write::Touch { .. }));
+        busy::wait_at_most(self.patience, if renews { Pace::Renewal } else { Pace::Other });
+        match self.transact(&writes) {
+            Ok(outcomes) => {
+                self.written.notify_waiters();
+                writes.into_iter().zip(outcomes).for_each(|(write, outcome)| answer(write, outcome));
+            }
+            Err(Failure::Before(why)) => {
+                let line = fault::line(&self.path, &why);
+                writes.into_iter().for_each(|write| write.refuse(StoreError::Unavailable(line.clone())));
+            }
+            Err(Failure::AtCommit(why)) => {
+                let line = fault::line(&self.path, &why);
+                writes.into_iter().for_each(|write| write.refuse(StoreError::Unknown(line.clone())));
+            }
+        }
+    }
+
+    /// All writes in one transaction.
+    fn transact(&mut self, writes: &[Write]) -> Result<Vec<Outcome>, Failure> {
+        self.synchronise(writes).map_err(Failure::Before)?;
+        self.execute("BEGIN IMMEDIATE").map_err(Failure::Before)?;
+        // read under the lock: a wait for it must not make a lease look younger
+        let now = Now::read(&self.boot);
+        let made: Result<Vec<Outcome>, Error> = writes.iter().map(|write| self.make(write, now)).collect();
+        let result = match made {
+            Ok(outcomes) => self.execute("COMMIT").map(|()| outcomes).map_err(Failure::AtCommit),
+            Err(why) => Err(Failure::Before(why)),
+        };
+        if result.is_err() && !self.connection.is_autocommit() {
+            // what made it fail is what is told
+            let _ = self.execute("ROLLBACK");
+        }
+        result
+    }
+
+    fn make(&self, write: &Write, now: Now<'_>) -> Result<Outcome, Error> {
+        Ok(match write {
+            Write::Swap { changes, .. } => Outcome::Swap(rows::swap(&self.connection, changes, now)?),
+            Write::Touch { key, version, .. } => Outcome::Touch(rows::touch(&self.connection, key, version, now)?),
+        })
+    }
+
+    /// Sync this group's commit only if one of it must survive a power cut. A later sync covers all commits
+    /// before it. NORMAL, not OFF: the first frame of a log begun anew must still be synced, else a power cut
+    /// could mix old and new frames. A renewal needs no sync: a power cut is a reboot, which ends every lease.
+    fn synchronise(&mut self, writes: &[Write]) -> Result<(), Error> {
+        let durable = |write: &Write| matches!(write, Write::Swap { durability: Durability::Durable, .. });
+        let wanted = if writes.iter().any(durable) { Durability::Durable } else { Durability::Relaxed };
+        if wanted == self.synchronous {
+            return Ok(());
+        }
+        // never a cached statement: this pragma acts when it is prepared
+        self.connection.execute_batch(match wanted {
+            Durability::Durable => "PRAGMA synchronous = FULL",
+            Durability::Relaxed => "PRAGMA synchronous = NORMAL",
+        })?;
+        self.synchronous = wanted;
+        Ok(())
+    }
+
+    fn execute(&self, sql: &str) -> Result<(), Error> {
+        self.connection.prepare_cached(sql)?.execute([]).map(drop)
+    }
+
+    /// Copy the log back and begin it anew. First what can be copied beside the writers, then, if no other
+    /// process is in the way, the rest. Where it fails nothing is lost: the next one copies more.
+    fn checkpoint(&self, patience: Duration) {
+        self.frames.store(0, Ordering::Relaxed);
+        busy::wait_at_most(patience, Pace::Other);
+        if self.connection.wal_checkpoint_v2(None::<&str>, CheckpointMode::PASSIVE).is_ok() {
+            let _ = self.connection.wal_checkpoint_v2(None::<&str>, CheckpointMode::TRUNCATE);
+        }
+    }
+}
+
+fn answer(write: Write, outcome: Outcome) {
+    match (write, outcome) {
+        (Write::Swap { reply, .. }, Outcome::Swap(Swapped::Made(versions))) => drop(reply.send(Ok(versions))),
+        (Write::Swap { reply, .. }, Outcome::Swap(Swapped::Refused(conflict))) => {
+            drop(reply.send(Err(StoreError::Refused(conflict))));
+        }
+        (Write::Touch { reply, .. }, Outcome::Touch(None)) => drop(reply.send(Ok(()))),
+        (Write::Touch { reply, .. }, Outcome::Touch(Some(conflict))) => {
+            drop(reply.send(Err(StoreError::Refused(conflict))));
+        }
+        // outcomes are made from the writes, one by one, in order
+        (write, _) => write.refuse(StoreError::Unknown("an answer of another kind".to_owned())),
+    }
+}
