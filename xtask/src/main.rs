@@ -1,1 +1,32 @@
-fn main() {}
+//! Chores: `cargo xtask test`, `cargo xtask bench`.
+
+#![allow(clippy::print_stdout, clippy::print_stderr)] // a chore speaks to the person who runs it
+
+mod bench;
+mod stats;
+mod test;
+mod tools;
+
+use std::process::ExitCode;
+
+const USAGE: &str = "\
+cargo xtask test [FILTER…]      install what the tests need, run every test, name every skip
+cargo xtask bench [run|ledger|memory|all] [--rounds N] [--entries N]
+                                ratios against a floor or a peer, interleaved in one go
+";
+
+fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let result = match words.first().map(String::as_str) {
+        Some("test") => test::run(&words[1..]),
+        Some("bench") => bench::run(&words[1..]),
+        _ => Err(USAGE.to_owned()),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("{why}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -29,6 +29,7 @@ fn main() -> ExitCode {
     let code = match &command {
         Command::Run(args) => commands::run::run(&common, args, &around),
         Command::Lease(command) => commands::lease::run(&common, command, &around),
+        Command::Demo(args) => commands::demo::run(&common, args),
         _ => Err(Trouble::config("not here yet")),
     };
     match code {

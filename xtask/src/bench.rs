@@ -1,0 +1,206 @@
+//! `cargo xtask bench`: each figure is a ratio, both sides run in turns on the same machine in one go.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::stats::{Ratio, median, quantile};
+use crate::tools::{call, cargo, install_missing};
+
+struct Options {
+    rounds: usize,
+    entries: u64,
+}
+
+pub(crate) fn run(words: &[String]) -> Result<(), String> {
+    let mut options = Options { rounds: 200, entries: 5_000_000 };
+    let mut names = Vec::new();
+    let mut words = words.iter();
+    while let Some(word) = words.next() {
+        let number = |value: Option<&String>| value.and_then(|n| n.parse().ok()).ok_or(format!("{word} needs a number"));
+        match word.as_str() {
+            "--rounds" => options.rounds = usize::try_from(number(words.next())?).unwrap_or(usize::MAX),
+            "--entries" => options.entries = number(words.next())?,
+            "run" | "ledger" | "memory" | "all" => names.push(word.as_str()),
+            other => return Err(format!("there is no bench {other:?}: use run, ledger, memory or all")),
+        }
+    }
+    let all = names.is_empty() || names.contains(&"all") || names.contains(&"run");
+    install_missing()?;
+    call(cargo().args(["build", "--quiet", "--release", "-p", "semel-cli", "-p", "xtask", "--bins"]))?;
+    let stage = Stage::new()?;
+    if all {
+        stage.runs(&options)?;
+    }
+    if all || names.contains(&"memory") {
+        stage.memory()?;
+    }
+    if all || names.contains(&"ledger") {
+        stage.ledger(&options)?;
+    }
+    Ok(())
+}
+
+/// A scratch directory on the disk that holds the build, removed at the end.
+struct Stage {
+    dir: PathBuf,
+    built: PathBuf,
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.dir);
+    }
+}
+
+impl Stage {
+    fn new() -> Result<Stage, String> {
+        let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| PathBuf::from("target"), PathBuf::from);
+        let target = std::path::absolute(target).map_err(|why| why.to_string())?;
+        let dir = target.join(format!("bench-{}", std::process::id()));
+        fs::create_dir_all(&dir).map_err(|why| format!("{}: {why}", dir.display()))?;
+        Ok(Stage { dir, built: target.join("release") })
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.dir.join(name).display().to_string()
+    }
+
+    fn semel(&self, ledger: &str, key: &str, command: &[&str]) -> Command {
+        let mut semel = Command::new(self.built.join("semel"));
+        let store = format!("sqlite:{}", self.path(ledger));
+        semel.args(["run", "--store", &store, "--job", "bench", "--key", key, "--"]).args(command);
+        semel.env("XDG_STATE_HOME", self.dir.join("state"));
+        semel
+    }
+
+    fn guard(&self, folder: &str, key: &str) -> Command {
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("bench/guard.py");
+        let mut python = Command::new("python3");
+        python.arg(script).args([&self.path(folder), key, "/bin/true"]);
+        python
+    }
+
+    /// A fresh run and a skip.
+    fn runs(&self, options: &Options) -> Result<(), String> {
+        fs::create_dir_all(self.dir.join("guard")).map_err(|why| why.to_string())?;
+        let lines: String = (0..10_000)
+            .map(|n| format!("{{\"key\": \"old-{n}\", \"state\": \"done\", \"at\": 1750000000.0, \"code\": 0}}\n"))
+            .collect();
+        fs::write(self.dir.join("guard/ledger.jsonl"), lines).map_err(|why| why.to_string())?;
+        let floor = self.path("floor.log");
+
+        let fresh = turns(options.rounds, &mut [
+            &mut |n| self.semel("ledger.db", &format!("k{n}"), &["/bin/true"]),
+            &mut |_| {
+                let mut command = Command::new(self.built.join("floor"));
+                command.args([&floor, "/bin/true"]);
+                command
+            },
+            &mut |n| self.guard("guard", &format!("k{n}")),
+        ])?;
+        println!("fresh run of `true`, {} rounds", options.rounds);
+        line("semel run", &fresh[0]);
+        line("floor: append, fdatasync, run, append, fdatasync", &fresh[1]);
+        line("script: lock file and JSONL ledger of 10,000 lines", &fresh[2]);
+        target("semel / floor", &Ratio::new(&fresh[0], &fresh[1]), Some(1.6));
+        target("script / semel", &Ratio::new(&fresh[2], &fresh[0]), None);
+
+        let lock = self.path("lock");
+        let mut holder = Command::new("flock").args([&lock, "sleep", "600"]).spawn().map_err(|why| why.to_string())?;
+        let skip = turns(options.rounds, &mut [
+            &mut |_| self.semel("ledger.db", "k0", &["/bin/true"]),
+            &mut |_| {
+                let mut command = Command::new("flock");
+                command.args(["-n", &lock, "/bin/true"]);
+                command
+            },
+            &mut |_| self.guard("guard", "k0"),
+        ]);
+        let _ = holder.kill();
+        let _ = holder.wait();
+        let skip = skip?;
+        println!("skip of a done work, {} rounds", options.rounds);
+        line("semel run, skipped", &skip[0]);
+        line("flock -n, refused", &skip[1]);
+        line("script, skipped", &skip[2]);
+        target("semel / flock", &Ratio::new(&skip[0], &skip[1]), Some(2.5));
+        target("script / semel", &Ratio::new(&skip[2], &skip[0]), None);
+        println!(
+            "  start to first store access: below {:.1} ms, the whole of a skip (target 5 ms): {}",
+            median(&skip[0]) * 1e3,
+            verdict(median(&skip[0]) * 1e3 <= 5.0)
+        );
+        Ok(())
+    }
+
+    /// What Semel holds in memory while it supervises.
+    fn memory(&self) -> Result<(), String> {
+        let started = self.dir.join("started");
+        let script = format!("touch {}; exec sleep 600", started.display());
+        let mut run = self.semel("memory.db", "memory", &["/bin/sh", "-c", &script]);
+        let mut run = run.spawn().map_err(|why| why.to_string())?;
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while !started.exists() && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let rss = resident_kib(run.id());
+        let _ = run.kill();
+        let _ = run.wait();
+        let mib = rss.ok_or("semel's memory could not be read")? as f64 / 1024.0;
+        println!("supervising `sleep`: {mib:.1} MiB resident (target 12): {}", verdict(mib <= 12.0));
+        Ok(())
+    }
+
+    /// Claims in ledgers of very different sizes.
+    fn ledger(&self, options: &Options) -> Result<(), String> {
+        let sizes = ["1000", "100000"].map(str::to_owned).into_iter().chain([options.entries.to_string()]);
+        let mut bench = cargo();
+        bench.args(["run", "--quiet", "--release", "-p", "semel", "--example", "bench_ledger", "--"]);
+        bench.arg(&self.dir).args(sizes);
+        call(&mut bench)
+    }
+}
+
+fn resident_kib(pid: u32) -> Option<u64> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    line.trim().strip_suffix(" kB")?.trim().parse().ok()
+}
+
+type Contestant<'a> = &'a mut dyn FnMut(usize) -> Command;
+
+/// Each contestant once per round, in turns; the first rounds only warm up. Seconds, per contestant.
+fn turns(rounds: usize, contestants: &mut [Contestant<'_>]) -> Result<Vec<Vec<f64>>, String> {
+    const WARM_UP: usize = 5;
+    let mut times = vec![Vec::with_capacity(rounds); contestants.len()];
+    for round in 0..rounds + WARM_UP {
+        for (times, contestant) in times.iter_mut().zip(contestants.iter_mut()) {
+            let mut command = contestant(round);
+            command.stdin(Stdio::null()).stdout(Stdio::null());
+            let began = Instant::now();
+            command.status().map_err(|why| format!("{command:?}: {why}"))?;
+            let took = began.elapsed().as_secs_f64();
+            if round >= WARM_UP {
+                times.push(took);
+            }
+        }
+    }
+    Ok(times)
+}
+
+fn line(name: &str, times: &[f64]) {
+    let ms = |share| quantile(times, share) * 1e3;
+    println!("  {name:<52} p50 {:>7.2} ms   p10 {:>7.2}   p90 {:>7.2}", ms(0.5), ms(0.1), ms(0.9));
+}
+
+fn target(name: &str, ratio: &Ratio, at_most: Option<f64>) {
+    let Ratio { of_medians, low, high } = ratio;
+    let goal = at_most.map_or(String::new(), |most| format!(", target {most} x: {}", verdict(*of_medians <= most)));
+    println!("  {name:<52} {of_medians:.2} x (middle half of the rounds {low:.2} to {high:.2}){goal}");
+}
+
+fn verdict(reached: bool) -> &'static str {
+    if reached { "reached" } else { "MISSED" }
+}

@@ -1,0 +1,56 @@
+//! What tests and benches need beyond the Rust toolchain: found, or installed.
+
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+/// A Debian package and a program by which it is known.
+const PACKAGES: [(&str, &str); 4] =
+    [("strace", "strace"), ("flock", "util-linux"), ("python3", "python3"), ("git", "git")];
+
+/// Run it, and fail with its name if it fails.
+pub(crate) fn call(command: &mut Command) -> Result<(), String> {
+    let status = command.status().map_err(|why| format!("{command:?}: {why}"))?;
+    if status.success() { Ok(()) } else { Err(format!("{command:?}: {status}")) }
+}
+
+/// Is this program on the PATH?
+pub(crate) fn find(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path).map(|dir| dir.join(program)).find(|file| file.is_file())
+}
+
+/// Install Debian's packages for the programs that are missing.
+pub(crate) fn install_missing() -> Result<(), String> {
+    let missing: Vec<&str> =
+        PACKAGES.iter().filter(|(program, _)| find(program).is_none()).map(|(_, package)| *package).collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    if find("apt-get").is_none() {
+        return Err(format!("these are missing and there is no apt-get to install them: {}", missing.join(", ")));
+    }
+    println!("installing {}", missing.join(", "));
+    let quiet = |words: &[&str]| {
+        let mut command = Command::new("apt-get");
+        command.args(words).env("DEBIAN_FRONTEND", "noninteractive").stdout(Stdio::null());
+        call(&mut command)
+    };
+    quiet(&["update", "-qq"])?;
+    let words: Vec<&str> = ["install", "-y", "-qq", "--no-install-recommends"].into_iter().chain(missing).collect();
+    quiet(&words)
+}
+
+/// cargo, as it was called.
+pub(crate) fn cargo() -> Command {
+    Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+}
+
+/// The test runner: each test is a process of its own, which the mutants need.
+pub(crate) fn install_nextest() -> Result<(), String> {
+    let has = cargo().args(["nextest", "--version"]).stdout(Stdio::null()).stderr(Stdio::null()).status();
+    if has.is_ok_and(|status| status.success()) {
+        return Ok(());
+    }
+    println!("installing cargo-nextest");
+    call(cargo().args(["install", "--locked", "cargo-nextest"]))
+}
