@@ -59,12 +59,13 @@ pub(crate) fn run(common: &Common, args: &DemoArgs) -> Result<u8, Trouble> {
 }
 
 fn table(scenes: &[Scene], took: Duration) {
-    let line = |a: &str, b: &str, c: &str| print(format!("  {a:<58} {b:>14}  {c:>14}").trim_end());
+    let line = |a: &str, b: &str, c: &str| print(format!("  {a:<62} {b:>12}  {c:>12}").trim_end());
     line("", "plain script", "with Semel");
     for scene in scenes {
         let cell = |count: &Count| {
             let mark = if count.found == count.right { "✓" } else { "✗" };
-            format!("{} {} {mark}", count.found, scene.unit)
+            let unit = if count.found == 1 { scene.unit.trim_end_matches('s') } else { scene.unit };
+            format!("{} {unit} {mark}", count.found)
         };
         line(scene.title, &cell(&scene.plain), &cell(&scene.semel));
     }
