@@ -1,0 +1,339 @@
+//! A clock that can suspend, a store that can fail, and a task that only remembers.
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use semel::clock::{Clock, Moment};
+use semel::core::name::Name;
+use semel::core::owner::Owner;
+use semel::core::policy::Policy;
+use semel::core::record::{RecordKey, Version};
+use semel::core::work::Work;
+use semel::engine::{
+    Begin, Caught, Engine, NotStarted, Probed, Report, RunPlan, Signals, Strangers, Task, TaskEnd, Undisturbed,
+};
+use semel::store::memory::Memory;
+use semel::store::{Change, Durability, Loaded, Pending, Record, Store, StoreError};
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+/// tokio's paused time, plus what the machine slept.
+pub(crate) struct SimClock {
+    began: Instant,
+    slept: Mutex<Duration>,
+    woke: Notify,
+}
+
+impl SimClock {
+    pub(crate) fn new() -> Arc<SimClock> {
+        Arc::new(SimClock { began: Instant::now(), slept: Mutex::new(Duration::ZERO), woke: Notify::new() })
+    }
+
+    /// The machine sleeps: the watch goes on, nothing else does.
+    pub(crate) fn suspend(&self, length: Duration) {
+        *self.slept.lock().unwrap() += length;
+        self.woke.notify_waiters();
+    }
+}
+
+impl Clock for SimClock {
+    fn now(&self) -> Moment {
+        Moment::since_boot(Duration::from_secs(1_000) + self.began.elapsed() + *self.slept.lock().unwrap())
+    }
+
+    fn wall_ms(&self) -> u64 {
+        1_750_000_000_000 + self.now().as_since_boot().as_millis() as u64
+    }
+
+    fn sleep_until(&self, moment: Moment) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(async move {
+            loop {
+                let woke = self.woke.notified();
+                let left = self.now().until(moment);
+                if left.is_zero() {
+                    return;
+                }
+                tokio::select! {
+                    () = tokio::time::sleep(left) => {}
+                    () = woke => {}
+                }
+            }
+        })
+    }
+}
+
+/// What a call to the store comes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    None,
+    /// Surely not applied.
+    Down,
+    /// Applied, and the reply lost.
+    AppliedUnknown,
+    /// Not applied, and nobody knows.
+    LostUnknown,
+}
+
+/// A store that fails as told, and counts.
+#[derive(Clone)]
+pub(crate) struct Faulty {
+    pub(crate) memory: Memory,
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Default)]
+struct State {
+    swaps: VecDeque<Fault>,
+    touches: VecDeque<Fault>,
+    touches_down: bool,
+    all_down: bool,
+    calls: Vec<String>,
+}
+
+impl std::fmt::Debug for Faulty {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Faulty")
+    }
+}
+
+impl Faulty {
+    pub(crate) fn swaps(&self, faults: &[Fault]) {
+        self.state.lock().unwrap().swaps = faults.iter().copied().collect();
+    }
+
+    pub(crate) fn touches(&self, faults: &[Fault]) {
+        self.state.lock().unwrap().touches = faults.iter().copied().collect();
+    }
+
+    pub(crate) fn touches_down(&self, down: bool) {
+        self.state.lock().unwrap().touches_down = down;
+    }
+
+    pub(crate) fn all_down(&self, down: bool) {
+        self.state.lock().unwrap().all_down = down;
+    }
+
+    pub(crate) fn calls(&self) -> Vec<String> {
+        self.state.lock().unwrap().calls.clone()
+    }
+
+    fn note(&self, call: String) {
+        self.state.lock().unwrap().calls.push(call);
+    }
+
+    fn is_down(&self) -> bool {
+        self.state.lock().unwrap().all_down
+    }
+}
+
+async fn through<T>(fault: Fault, call: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
+    match fault {
+        Fault::None => call.await,
+        Fault::Down => Err(StoreError::Unavailable("down".into())),
+        Fault::LostUnknown => Err(StoreError::Unknown("no answer".into())),
+        Fault::AppliedUnknown => {
+            call.await?;
+            Err(StoreError::Unknown("no answer".into()))
+        }
+    }
+}
+
+impl Store for Faulty {
+    fn load<'a>(&'a self, keys: &'a [RecordKey]) -> Pending<'a, Loaded> {
+        self.note("load".into());
+        let fault = if self.is_down() { Fault::Down } else { Fault::None };
+        Box::pin(through(fault, self.memory.load(keys)))
+    }
+
+    fn swap<'a>(&'a self, changes: &'a [Change], durability: Durability) -> Pending<'a, Vec<Version>> {
+        self.note(format!("swap {durability:?}"));
+        let next = self.state.lock().unwrap().swaps.pop_front().unwrap_or(Fault::None);
+        let fault = if self.is_down() { Fault::Down } else { next };
+        Box::pin(through(fault, self.memory.swap(changes, durability)))
+    }
+
+    fn touch<'a>(&'a self, key: &'a RecordKey, version: &'a Version) -> Pending<'a, ()> {
+        self.note("touch".into());
+        let mut state = self.state.lock().unwrap();
+        let next = state.touches.pop_front().unwrap_or(Fault::None);
+        let fault = if state.touches_down || state.all_down { Fault::Down } else { next };
+        Box::pin(through(fault, self.memory.touch(key, version)))
+    }
+
+    fn scan<'a>(&'a self, prefix: &'a str, after: Option<&'a RecordKey>, limit: usize) -> Pending<'a, Vec<Record>> {
+        self.memory.scan(prefix, after, limit)
+    }
+
+    fn changed<'a>(&'a self, key: &'a RecordKey, version: Option<&'a Version>, within: Duration) -> Pending<'a, bool> {
+        self.memory.changed(key, version, within)
+    }
+}
+
+/// Everything that one worker needs.
+pub(crate) struct Stage {
+    pub(crate) clock: Arc<SimClock>,
+    pub(crate) store: Faulty,
+}
+
+impl Stage {
+    pub(crate) fn new() -> Stage {
+        let clock = SimClock::new();
+        let memory = Memory::with_clock(clock.clone());
+        Stage { clock, store: Faulty { memory, state: Arc::default() } }
+    }
+
+    /// A worker with this pid, on this store.
+    pub(crate) fn engine(&self, pid: i32) -> Engine {
+        let me = Owner { host: "h".into(), boot: "b".into(), pidns: 1, pid, start: 1 };
+        Engine {
+            store: Arc::new(self.store.clone()),
+            clock: self.clock.clone(),
+            neighbours: Arc::new(Strangers),
+            me,
+        }
+    }
+
+    pub(crate) async fn run(&self, pid: i32, plan: &RunPlan, task: &mut FakeTask) -> Report {
+        self.engine(pid).run(plan, task, &mut Undisturbed, &mut |_| {}).await
+    }
+
+    pub(crate) async fn state(&self, plan: &RunPlan) -> Option<semel::core::entry::Entry> {
+        let view = self.engine(99).look(plan.work.as_ref(), &[]).await.unwrap();
+        view.entry.map(|seen| seen.value)
+    }
+}
+
+pub(crate) fn plan(job: &str) -> RunPlan {
+    let job = Name::new(job).unwrap();
+    let work = Work::once(job.clone());
+    RunPlan {
+        what: work.to_string(),
+        work: Some(work),
+        resources: vec![job],
+        policy: Policy::default(),
+        payload: None,
+        command: None,
+    }
+}
+
+/// What a task was told, and when.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Told {
+    Start { attempt: u32, token: u64 },
+    Signal(i32),
+    Stop { grace: Duration },
+    Probe,
+}
+
+/// A task that takes some time and ends as told.
+pub(crate) struct FakeTask {
+    clock: Arc<SimClock>,
+    pub(crate) takes: Duration,
+    pub(crate) ends: VecDeque<TaskEnd>,
+    pub(crate) probe: Probed,
+    pub(crate) log: Vec<(Moment, Told)>,
+    pub(crate) trusted_until: Option<Moment>,
+    ends_at: Option<Instant>,
+    on_start: Option<Box<dyn FnOnce()>>,
+}
+
+impl FakeTask {
+    pub(crate) fn new(stage: &Stage, takes: Duration) -> FakeTask {
+        FakeTask {
+            clock: stage.clock.clone(),
+            takes,
+            ends: VecDeque::new(),
+            probe: Probed::Unknown("not set".into()),
+            log: Vec::new(),
+            trusted_until: None,
+            ends_at: None,
+            on_start: None,
+        }
+    }
+
+    pub(crate) fn when_started(mut self, act: impl FnOnce() + 'static) -> FakeTask {
+        self.on_start = Some(Box::new(act));
+        self
+    }
+
+    pub(crate) fn told(&self) -> Vec<Told> {
+        self.log.iter().map(|(_, told)| told.clone()).collect()
+    }
+
+    pub(crate) fn starts(&self) -> usize {
+        self.log.iter().filter(|(_, told)| matches!(told, Told::Start { .. })).count()
+    }
+
+    /// When it was told to stop, and with which grace.
+    pub(crate) fn stopped(&self) -> Option<(Moment, Duration)> {
+        self.log.iter().find_map(|(at, told)| match told {
+            Told::Stop { grace } => Some((*at, *grace)),
+            _ => None,
+        })
+    }
+
+    fn note(&mut self, told: Told) {
+        self.log.push((self.clock.now(), told));
+    }
+}
+
+impl Task for FakeTask {
+    async fn start(&mut self, begin: &Begin) -> Result<(), NotStarted> {
+        self.note(Told::Start { attempt: begin.attempt, token: begin.grant.token.value() });
+        self.ends_at = Some(Instant::now() + self.takes);
+        if let Some(act) = self.on_start.take() {
+            act();
+        }
+        Ok(())
+    }
+
+    fn trust_until(&mut self, moment: Moment) {
+        self.trusted_until = Some(moment);
+    }
+
+    async fn ended(&mut self) -> TaskEnd {
+        match self.ends_at {
+            Some(at) => tokio::time::sleep_until(at).await,
+            None => std::future::pending().await,
+        }
+        self.ends.pop_front().unwrap_or(TaskEnd::Exited(0))
+    }
+
+    fn signal(&mut self, caught: Caught) {
+        self.note(Told::Signal(caught.signal));
+    }
+
+    async fn stop(&mut self, grace: Duration) -> TaskEnd {
+        self.note(Told::Stop { grace });
+        tokio::time::sleep(grace).await;
+        TaskEnd::Killed(9)
+    }
+
+    async fn clear(&mut self, _: Duration) -> usize {
+        0
+    }
+
+    fn result(&mut self) -> Option<serde_json::Value> {
+        Some(serde_json::json!({ "made": true }))
+    }
+
+    async fn probe(&mut self, _: &Begin) -> Probed {
+        self.note(Told::Probe);
+        self.probe.clone()
+    }
+}
+
+/// One signal at one time.
+pub(crate) struct SignalAt(pub(crate) Option<(Instant, Caught)>);
+
+impl Signals for SignalAt {
+    async fn next(&mut self) -> Caught {
+        let Some((at, caught)) = self.0 else { return std::future::pending().await };
+        tokio::time::sleep_until(at).await;
+        self.0 = None;
+        caught
+    }
+}
