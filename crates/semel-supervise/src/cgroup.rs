@@ -70,7 +70,15 @@ impl Leaf {
     /// Remove it, and what the command made below. `false`: there are still processes in it.
     /// Allocates nothing.
     pub(crate) fn remove(&self) -> bool {
-        remove_at(self.above.as_raw_fd(), &self.name, 0)
+        // The last process is reaped a moment before its cgroup counts as empty.
+        (0..50).any(|_| {
+            let removed = remove_at(self.above.as_raw_fd(), &self.name, 0);
+            if !removed {
+                // SAFETY: no memory is involved.
+                unsafe { libc::sched_yield() };
+            }
+            removed
+        })
     }
 }
 
@@ -88,7 +96,8 @@ fn remove_at(above: RawFd, name: &CStr, depth: u32) -> bool {
         let failed = unsafe { libc::unlinkat(above, name.as_ptr(), libc::AT_REMOVEDIR) } != 0;
         if failed { sys::errno() } else { 0 }
     };
-    if matches!(rmdir(), 0 | libc::ENOENT) {
+    let is_busy = |errno| matches!(errno, libc::EBUSY | libc::ENOTEMPTY);
+    if !is_busy(rmdir()) {
         return true;
     }
     // Busy: processes, or groups below it (a nested supervisor killed together with its keeper leaves one).
@@ -112,18 +121,43 @@ fn remove_at(above: RawFd, name: &CStr, depth: u32) -> bool {
             sys::close(dir);
         }
     }
-    matches!(rmdir(), 0 | libc::ENOENT)
+    !is_busy(rmdir())
 }
 
 /// Where our own cgroup is in the file system: mount point of the v2 hierarchy + our path in it.
 fn own_cgroup() -> io::Result<PathBuf> {
     let cgroups = std::fs::read("/proc/self/cgroup")?;
+    // Where it nearly always is: a host with many containers has a mount table of a thousand lines.
+    for point in [c"/sys/fs/cgroup", c"/sys/fs/cgroup/unified"] {
+        if is_cgroup2(point)
+            && let Some(own) = own_path(&cgroups).and_then(|own| own.strip_prefix(b"/"))
+        {
+            let path = Path::new(OsStr::from_bytes(point.to_bytes())).join(OsStr::from_bytes(own));
+            if path.is_dir() {
+                return Ok(path);
+            }
+        }
+    }
     let mounts = std::fs::read("/proc/self/mountinfo")?;
     locate(&cgroups, &mounts).ok_or_else(|| Error::new(ErrorKind::NotFound, "no cgroup v2 hierarchy"))
 }
 
+fn is_cgroup2(path: &CStr) -> bool {
+    const MAGIC: i64 = 0x6367_7270;
+    // SAFETY: a valid C string; an all-zero statfs is valid and only written to.
+    #[allow(clippy::unnecessary_cast)]
+    unsafe {
+        let mut about: libc::statfs = std::mem::zeroed();
+        libc::statfs(path.as_ptr(), &mut about) == 0 && about.f_type as i64 == MAGIC
+    }
+}
+
+fn own_path(cgroups: &[u8]) -> Option<&[u8]> {
+    cgroups.split(|byte| *byte == b'\n').find_map(|line| line.strip_prefix(b"0::"))
+}
+
 fn locate(cgroups: &[u8], mounts: &[u8]) -> Option<PathBuf> {
-    let own = cgroups.split(|byte| *byte == b'\n').find_map(|line| line.strip_prefix(b"0::"))?;
+    let own = own_path(cgroups)?;
     for line in mounts.split(|byte| *byte == b'\n') {
         // id parent device root mount-point options [tags…] - type source options
         let mut fields = line.split(|byte| *byte == b' ');

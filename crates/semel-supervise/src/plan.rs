@@ -52,6 +52,8 @@ pub(crate) struct Plan {
     pub(crate) stay_ignored: [Option<i32>; 3],
     /// Only the process group holds the tree together.
     pub(crate) group_only: bool,
+    /// CLOCK_BOOTTIME, nanoseconds; 0: none.
+    pub(crate) deadline: u64,
     pub(crate) leaf: Option<Leaf>,
     pub(crate) must_enter_leaf: bool,
 }
@@ -80,12 +82,7 @@ impl Plan {
         let group_only = !cfg!(target_os = "linux") || spec.contain == Contain::Group;
         // SAFETY: asks the kernel about a descriptor; fails unless it is our controlling terminal.
         let at_terminal = stdio.iter().any(|fd| unsafe { libc::tcgetpgrp(*fd) } > 0);
-        let leaf = match spec.contain {
-            Contain::Auto => Leaf::make().ok(),
-            Contain::Cgroup => Some(Leaf::make().map_err(|error| SpawnError::system("cgroup", error))?),
-            Contain::Subreaper | Contain::Group => None,
-        };
-        Ok(Plan {
+        let mut plan = Plan {
             name: c_string(crate::process::keeper_name(&spec.tag).as_ref())?,
             argv: Strings::new(argv),
             sh_argv: Strings::new(sh_argv),
@@ -102,9 +99,17 @@ impl Plan {
             stay_ignored: [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT]
                 .map(|signo| sys::is_ignored(signo).then_some(signo)),
             group_only,
-            leaf,
+            deadline: spec.deadline.map_or(0, crate::clock::nanos),
+            leaf: None,
             must_enter_leaf: spec.contain == Contain::Cgroup,
-        })
+        };
+        // Last: whatever else fails leaves no leaf behind.
+        plan.leaf = match spec.contain {
+            Contain::Auto => Leaf::make().ok(),
+            Contain::Cgroup => Some(Leaf::make().map_err(|error| SpawnError::system("cgroup", error))?),
+            Contain::Subreaper | Contain::Group => None,
+        };
+        Ok(plan)
     }
 }
 

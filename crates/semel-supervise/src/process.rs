@@ -155,7 +155,7 @@ pub fn run_is_gone(caller: &Process, tag: &str, marker: &[u8]) -> Gone {
 /// What a keeper with this tag is called: as much as the kernel keeps of a name.
 pub(crate) fn keeper_name(tag: &str) -> String {
     let tag: String = tag.chars().filter(char::is_ascii_alphanumeric).take(9).collect();
-    format!("semel-{tag}")
+    if tag.is_empty() { "semel-keeper".to_owned() } else { format!("semel-{tag}") }
 }
 
 #[cfg(target_os = "linux")]
@@ -183,7 +183,10 @@ fn carries(pid: i32, marker: &[u8], keeper: &str, since: u64) -> Gone {
         if stat.start < since || stat.is_dead() || stat.flags & KERNEL_THREAD != 0 {
             return Gone::Gone;
         }
-        if !keeper.is_empty() && std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.trim_end() == keeper) {
+        if !keeper.is_empty()
+            && std::fs::read_to_string(format!("/proc/{pid}/comm"))
+                .is_ok_and(|name| name.trim_end() == keeper)
+        {
             return Gone::Alive;
         }
         match std::fs::read(format!("/proc/{pid}/environ")) {

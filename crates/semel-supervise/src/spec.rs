@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// A command, fully decided: nothing is looked up in the environment of the caller.
 #[derive(Debug)]
@@ -24,6 +25,9 @@ pub struct Spec {
     pub stderr: Output,
     /// How the tree is to be held together.
     pub contain: Contain,
+    /// The first deadline, as for [`Tree::set_deadline`](crate::Tree::set_deadline): set here it holds before
+    /// the command runs, so that there is no moment in which the command runs and nothing would end it.
+    pub deadline: Option<Duration>,
     /// By what [`run_is_gone`](crate::process::run_is_gone) knows the keeper: the first nine letters and digits.
     pub tag: String,
 }
@@ -40,6 +44,7 @@ impl Spec {
             stdout: Output::Inherit,
             stderr: Output::Inherit,
             contain: Contain::Auto,
+            deadline: None,
             tag: String::new(),
         }
     }

@@ -6,6 +6,8 @@
 //! one of the two. The children of a process are listed before it is signalled: were it to die first, they
 //! would move to the root in the middle of the walk and be missed.
 //!
+//! The root must be a subreaper, or orphans would not come to it.
+//!
 //! One sweep is a snapshot: what forks during it may be missed. To end a tree, sweep until nothing is left.
 //!
 //! Limits: 1024 children per process and 48 levels in one sweep; the rest is met by the next one, because
@@ -164,4 +166,50 @@ fn pidfd_open(_pid: i32) -> RawFd {
 #[cfg(not(target_os = "linux"))]
 fn pidfd_signal(pid: i32, _fd: RawFd, signo: i32) -> bool {
     sys::kill(pid, signo)
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
+    use super::*;
+    use std::process::Command;
+    use std::time::Duration;
+
+    #[test]
+    fn the_walk_and_the_scan_meet_the_same_processes() {
+        assert!(sys::become_subreaper());
+        let mut command = Command::new("sh");
+        command.args(["-c", "sleep 60 & (sleep 60 & sleep 60; :); :"]);
+        let mut child = command.spawn().unwrap();
+        let pid = child.id().cast_signed();
+        let start = Stat::read(pid).unwrap().start;
+        let me = std::process::id().cast_signed();
+        // No signal: only count, and only below this child, since other tests may have theirs.
+        let sweep = Sweep { root: me, signals: &[], spare: &[], since: start };
+        let mut seen = (0, 0);
+        for _ in 0..2000 {
+            seen = (sweep.visit(pid, me, -1, 0), {
+                let mut below = 0;
+                procfs::numeric_entries(&procfs::root(), &mut |other| {
+                    let mut above = other;
+                    while above > 1 && above != pid {
+                        above = Stat::read(above).map_or(0, |stat| stat.parent);
+                    }
+                    let found = Stat::read(other).is_some_and(|stat| sweep.descends(other, stat));
+                    below += u32::from(above == pid && found);
+                });
+                below
+            });
+            if seen == (5, 5) {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let kill = Sweep { root: me, signals: &[libc::SIGKILL], spare: &[], since: start };
+        kill.visit(pid, me, -1, 0);
+        child.wait().unwrap();
+        assert_eq!(seen, (5, 5));
+        let spared = Sweep { root: me, signals: &[], spare: &[pid], since: start };
+        assert_eq!(spared.visit(pid, me, -1, 0), 0);
+    }
 }

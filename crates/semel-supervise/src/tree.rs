@@ -21,7 +21,6 @@ use crate::keeper;
 use crate::orphans;
 use crate::plan::Plan;
 use crate::process::Process;
-use crate::procfs::Stat;
 use crate::spec::{Containment, SpawnError, Spec};
 use crate::sys;
 use crate::wire::{Inbox, News, Order, Received};
@@ -97,11 +96,11 @@ impl Tree {
         tokio::runtime::Handle::try_current()
             .map_err(|error| SpawnError::system("runtime", io::Error::other(error)))?;
         let program = spec.program.clone();
+        let (ours, theirs) = sys::socketpair().map_err(|error| SpawnError::system("socketpair", error))?;
         let mut plan = Plan::new(spec)?;
         if !plan.group_only {
             sys::become_subreaper();
         }
-        let (ours, theirs) = sys::socketpair().map_err(|error| SpawnError::system("socketpair", error))?;
         let keeper = match fork_keeper(&plan, theirs.as_raw_fd()) {
             Ok(keeper) => keeper,
             Err(error) => {
@@ -218,6 +217,10 @@ impl Tree {
         if let Some(gone) = self.gone {
             return gone;
         }
+        if !self.reaped {
+            // Somebody may have stopped the keeper: then it would not hear us.
+            sys::kill(self.keeper.pid, libc::SIGCONT);
+        }
         // An error means that the keeper is no longer there, which `until_gone` finds out as well.
         let _ = self.order(Order::TermTree);
         tokio::select! {
@@ -329,7 +332,7 @@ fn fork_keeper(plan: &Plan, socket: RawFd) -> io::Result<Process> {
     sys::set_mask(&mask);
     let pid = forked?;
     keepers.push(pid);
-    Ok(Process { pid, start: Stat::read(pid).map_or(0, |stat| stat.start) })
+    Ok(crate::process::find(pid).unwrap_or(Process { pid, start: 0 }))
 }
 
 fn reap_keeper(keeper: &Process) {

@@ -106,27 +106,24 @@ pub(crate) struct Inbox {
 }
 
 impl Inbox {
-    /// Read once. Allocates nothing and never panics: the keeper calls it too.
+    /// Read one message, if it is there. Allocates nothing and never panics: the keeper calls it too.
     pub(crate) fn receive(&mut self, fd: RawFd) -> Received {
-        let Some(rest) = self.bytes.get_mut(self.have..) else { return Received::Closed };
-        // SAFETY: `rest` is valid for writes of its length.
-        let n = unsafe { libc::read(fd, rest.as_mut_ptr().cast(), rest.len()) };
-        match usize::try_from(n) {
-            Ok(0) => Received::Closed,
-            Ok(n) => {
-                self.have = self.have.saturating_add(n);
-                if self.have < SIZE {
-                    return self.receive(fd);
-                }
-                self.have = 0;
-                Received::Message(self.bytes)
+        while self.have < SIZE {
+            let Some(rest) = self.bytes.get_mut(self.have..) else { return Received::Closed };
+            // SAFETY: `rest` is valid for writes of its length.
+            let n = unsafe { libc::read(fd, rest.as_mut_ptr().cast(), rest.len()) };
+            match usize::try_from(n) {
+                Ok(0) => return Received::Closed,
+                Ok(n) => self.have = self.have.saturating_add(n),
+                Err(_) => match crate::sys::errno() {
+                    libc::EINTR => {}
+                    libc::EAGAIN => return Received::Nothing,
+                    _ => return Received::Closed,
+                },
             }
-            Err(_) => match crate::sys::errno() {
-                libc::EINTR => self.receive(fd),
-                libc::EAGAIN => Received::Nothing,
-                _ => Received::Closed,
-            },
         }
+        self.have = 0;
+        Received::Message(self.bytes)
     }
 }
 

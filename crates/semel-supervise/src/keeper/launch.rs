@@ -7,6 +7,7 @@
 //!
 //! The bounds of the keeper hold here too: no allocation, no locks, no panic.
 
+#[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
 use std::ffi::c_void;
 use std::os::fd::RawFd;
 
@@ -133,7 +134,7 @@ fn vfork_into(_leaf: Option<RawFd>, _child: &Child<'_>) -> i32 {
     -libc::ENOSYS
 }
 
-#[cfg_attr(not(target_os = "linux"), allow(dead_code))]
+#[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
 extern "C" fn entry(child: *const c_void) -> ! {
     // SAFETY: `vfork_into` passes a Child that lives until we exec.
     become_command(unsafe { &*child.cast::<Child<'_>>() })
@@ -194,6 +195,13 @@ fn default_signals(plan: &Plan) {
     for signo in 1..=64 {
         let ignored = plan.stay_ignored.contains(&Some(signo));
         sys::set_disposition(signo, if ignored { libc::SIG_IGN } else { libc::SIG_DFL });
+    }
+    // libc keeps 32 and 33 to itself and refuses to touch them, but they may have been inherited as ignored.
+    #[cfg(target_os = "linux")]
+    for signo in 32..=33 {
+        let default = [0u64; 8];
+        // SAFETY: an all-zero kernel sigaction (smaller than this) means the default.
+        unsafe { libc::syscall(libc::SYS_rt_sigaction, signo, default.as_ptr(), std::ptr::null::<u64>(), 8) };
     }
     // SAFETY: the set is initialised before it is read.
     unsafe {

@@ -12,6 +12,9 @@
 //!
 //! S may have threads, so K is bound to what is safe after such a fork: it never allocates, locks or panics,
 //! and all it needs lies ready in the [`Plan`]. It blocks every signal; only KILL and STOP reach it.
+//!
+//! Not guaranteed: anything while K itself is stopped (SIGSTOP to it and death of S together leave the tree
+//! running until it is continued); and the death signal of a setuid command, which the kernel clears.
 
 mod launch;
 
@@ -46,8 +49,10 @@ struct Keeper<'a> {
     exited: bool,
     killing: bool,
     by_deadline: bool,
-    /// Rounds of killing so far: eager at first, patient with what cannot be killed.
-    rounds: u32,
+    /// Since when (CLOCK_BOOTTIME, nanoseconds); 0: not yet.
+    killing_since: u64,
+    /// The next round is not before this (CLOCK_BOOTTIME, nanoseconds).
+    next_round: u64,
     /// Processes met by the first sweep, if that came after the command's own end; else none were left behind.
     leftovers: Option<u32>,
 }
@@ -66,9 +71,8 @@ impl<'a> Keeper<'a> {
         };
         // Inherited as ignored, it would make the kernel reap in our place and lose the command's status.
         sys::set_disposition(libc::SIGCHLD, libc::SIG_DFL);
-        if !plan.group_only {
-            sys::become_subreaper();
-        }
+        // Even if only the group is to be ended: a dead orphan that nobody reaps would keep the group alive.
+        sys::become_subreaper();
         keep_only(plan, socket);
         // S may have died before the fork was done with.
         // SAFETY: no memory is involved.
@@ -77,6 +81,8 @@ impl<'a> Keeper<'a> {
             return None;
         }
         let (children, timer) = event_fds();
+        #[cfg(target_os = "linux")]
+        crate::clock::arm(timer, plan.deadline);
         let launched = launch::launch(plan, me);
         for fd in plan.stdio {
             // A reader at the other end of the command's output must see it end with the command.
@@ -90,12 +96,13 @@ impl<'a> Keeper<'a> {
             socket,
             children,
             timer,
-            deadline: 0,
+            deadline: plan.deadline,
             inbox: Inbox::default(),
             exited: false,
             killing: false,
             by_deadline: false,
-            rounds: 0,
+            killing_since: 0,
+            next_round: 0,
             leftovers: None,
         };
         match launched {
@@ -118,13 +125,14 @@ impl<'a> Keeper<'a> {
     fn run(mut self) -> i32 {
         loop {
             let childless = self.reap();
-            if childless && self.nothing_left() {
+            let alone = childless || (self.exited && self.plan.group_only);
+            if alone && self.nothing_left() {
                 self.restore_terminal();
                 let leftovers = self.leftovers.unwrap_or(0);
                 self.tell(News::Gone { leftovers, by_deadline: self.by_deadline });
                 return 0;
             }
-            if self.killing {
+            if self.killing && now() >= self.next_round {
                 self.kill_round();
             }
             self.await_event(childless);
@@ -151,22 +159,19 @@ impl<'a> Keeper<'a> {
             return !sys::kill(self.command.wrapping_neg(), 0) && sys::errno() == libc::ESRCH;
         }
         match &self.plan.leaf {
-            Some(leaf) if self.in_leaf => {
-                // The last process is reaped a moment before its cgroup counts as empty.
-                (0..50).any(|_| {
-                    let removed = leaf.remove();
-                    if !removed {
-                        // SAFETY: no memory is involved.
-                        unsafe { libc::sched_yield() };
-                    }
-                    removed
-                })
-            }
+            Some(leaf) if self.in_leaf => leaf.remove(),
             _ => true,
         }
     }
 
     fn kill_round(&mut self) {
+        let start = now();
+        if self.killing_since == 0 {
+            self.killing_since = start;
+            // A tree that forks as fast as it is killed must not win by its number. Only root may do this.
+            // SAFETY: no memory is involved.
+            unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, -20) };
+        }
         if self.in_leaf
             && let Some(leaf) = &self.plan.leaf
         {
@@ -177,7 +182,13 @@ impl<'a> Keeper<'a> {
             leaf.kill();
         }
         self.signal_tree(&[libc::SIGKILL]);
-        self.rounds = self.rounds.saturating_add(1);
+        // The killed need the processor to die, and a sweep over a thousand of them takes it away: sweep for
+        // at most half of the time. But be eager, to catch what forks and exits all the while; and after two
+        // seconds be patient with what cannot be killed.
+        let end = now();
+        let patient = end.saturating_sub(self.killing_since) > 2_000_000_000;
+        let took = end.saturating_sub(start);
+        self.next_round = end.saturating_add(if patient { took.max(50_000_000) } else { took });
     }
 
     /// Send to every process of the tree, in this order.
@@ -224,14 +235,13 @@ impl<'a> Keeper<'a> {
     }
 
     fn patience_ms(&self, childless: bool) -> i32 {
-        let look_again = self.children < 0 || childless;
-        match (self.killing, self.rounds) {
-            (true, 0..=32) => 0,
-            (true, 33..=500) => 2,
-            (true, _) => 50,
-            (false, _) if look_again => 20,
-            (false, _) => -1,
+        // What is left is not all ours to reap, so that nothing would wake us.
+        let look_again = self.children < 0 || childless || (self.exited && self.plan.group_only);
+        if self.killing {
+            let wait = self.next_round.saturating_sub(now());
+            return i32::try_from(wait / 1_000_000).unwrap_or(50);
         }
+        if look_again { 20 } else { -1 }
     }
 
     fn obey(&mut self) {
@@ -287,9 +297,16 @@ fn now() -> u64 {
     crate::clock::nanos(crate::clock::boottime())
 }
 
+/// When nothing runs in it, or nothing any more.
 fn remove_leaf(plan: &Plan) {
     if let Some(leaf) = &plan.leaf {
-        leaf.remove();
+        for _ in 0..100 {
+            if leaf.remove() {
+                return;
+            }
+            // SAFETY: an empty set of descriptors: sleeps a millisecond.
+            unsafe { libc::poll(std::ptr::null_mut(), 0, 1) };
+        }
     }
 }
 

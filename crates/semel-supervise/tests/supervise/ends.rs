@@ -164,6 +164,25 @@ async fn stop_reaches_a_stopped_command() {
 }
 
 #[tokio::test]
+async fn stop_wakes_a_stopped_keeper() {
+    let mark = Mark::new();
+    let mut tree = Tree::spawn(spec(&mark, "sleep", &["1000"])).unwrap();
+    let keeper = tree.keeper().pid;
+    kill(keeper, libc::SIGSTOP);
+    within(SOON, "it is stopped", || state(keeper) == Some('T'));
+    assert_eq!(tree.stop(Duration::from_secs(60)).await, signalled(libc::SIGTERM));
+}
+
+#[tokio::test]
+async fn a_deadline_given_beforehand_holds_from_the_start() {
+    let mark = Mark::new();
+    let mut spec = spec(&mark, "sleep", &["1000"]);
+    spec.deadline = Some(semel_supervise::boottime());
+    let mut tree = Tree::spawn(spec).unwrap();
+    assert_eq!(tree.wait().await, Ended { exit: Some(Exit::Signal(libc::SIGKILL)), by_deadline: true });
+}
+
+#[tokio::test]
 async fn waiting_may_be_cancelled_and_taken_up_again() {
     let mark = Mark::new();
     let mut tree = Tree::spawn(sh(&mark, "sleep 0.3; exit 4")).unwrap();

@@ -1,9 +1,18 @@
 //! What the supervisor promises, each promise against real processes.
 //!
 //! The caller (S) must be killable here, so where a test needs that, S is this test binary started again:
-//! see `probe`. Processes of a tree are found by a mark in their environment, whatever became of their parents.
+//! see `probe`. Some tests change signal dispositions or count children: run them with `cargo nextest`, one
+//! process each. Processes of a tree are found by a mark in their environment, whatever became of their parents.
 #![cfg(target_os = "linux")]
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
+#![allow(
+    unreachable_pub,
+    clippy::disallowed_methods,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stdout,
+    clippy::print_stderr
+)]
 
 mod cost;
 mod deaths;

@@ -47,9 +47,11 @@ async fn what_is_not_there_is_127_and_what_cannot_be_executed_126() {
 #[tokio::test]
 async fn a_start_that_fails_leaves_nothing_behind() {
     for contain in containments() {
-        let mut spec = Spec::new("/no/such/file", vec!["x".into()]);
-        spec.contain = contain;
-        error_of(spec);
+        for _ in 0..50 {
+            let mut spec = Spec::new("/no/such/file", vec!["x".into()]);
+            spec.contain = contain;
+            error_of(spec);
+        }
     }
     let own = format!("semel-{}-", std::process::id());
     for mount in ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"] {
@@ -124,10 +126,9 @@ async fn signals_are_neither_blocked_nor_ignored() {
         libc::signal(libc::SIGUSR2, libc::SIG_IGN);
         libc::signal(libc::SIGTERM, libc::SIG_IGN);
     }
-    let text = output_of(spec(&mark, "grep", &["-E", "^Sig(Blk|Ign|Cgt|Pnd)", "/proc/self/status"])).await;
-    assert_eq!(text.lines().count(), 4);
-    for line in text.lines() {
-        assert!(line.ends_with("\t0000000000000000"), "{line}");
+    let text = output_of(spec(&mark, "cat", &["/proc/self/status"])).await;
+    for set in ["SigPnd", "SigBlk", "SigIgn", "SigCgt"] {
+        assert!(text.contains(&format!("{set}:\t0000000000000000\n")), "{text}");
     }
 }
 
@@ -135,9 +136,9 @@ async fn signals_are_neither_blocked_nor_ignored() {
 async fn what_nohup_ignores_stays_ignored() {
     let mark = Mark::new();
     unsafe { libc::signal(libc::SIGHUP, libc::SIG_IGN) };
-    let text = output_of(spec(&mark, "grep", &["^SigIgn", "/proc/self/status"])).await;
+    let text = output_of(spec(&mark, "cat", &["/proc/self/status"])).await;
     unsafe { libc::signal(libc::SIGHUP, libc::SIG_DFL) };
-    assert_eq!(text, "SigIgn:\t0000000000000001\n");
+    assert!(text.contains("SigIgn:\t0000000000000001\n"), "{text}");
 }
 
 #[tokio::test]

@@ -28,7 +28,7 @@ async fn stand_and_stop(name: &str, script: &str, contain: Contain) {
     tree.stop(Duration::from_millis(100)).await;
     let took = start.elapsed();
     assert_eq!(mark.alive(), [], "{name} {contain:?}");
-    assert!(took < Duration::from_secs(3), "{name} {contain:?} took {took:?}");
+    assert!(took < Duration::from_secs(10), "{name} {contain:?} took {took:?}");
     assert!(!tree.finish(Duration::ZERO).await.keeper_died);
 }
 
