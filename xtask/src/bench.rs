@@ -18,7 +18,9 @@ pub(crate) fn run(words: &[String]) -> Result<(), String> {
     let mut names = Vec::new();
     let mut words = words.iter();
     while let Some(word) = words.next() {
-        let number = |value: Option<&String>| value.and_then(|n| n.parse().ok()).ok_or(format!("{word} needs a number"));
+        let number = |value: Option<&String>| {
+            value.and_then(|n| n.parse().ok()).ok_or(format!("{word} needs a number"))
+        };
         match word.as_str() {
             "--rounds" => options.rounds = usize::try_from(number(words.next())?).unwrap_or(usize::MAX),
             "--entries" => options.entries = number(words.next())?,
@@ -56,7 +58,8 @@ impl Drop for Stage {
 
 impl Stage {
     fn new() -> Result<Stage, String> {
-        let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| PathBuf::from("target"), PathBuf::from);
+        let target =
+            std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| PathBuf::from("target"), PathBuf::from);
         let target = std::path::absolute(target).map_err(|why| why.to_string())?;
         let dir = target.join(format!("bench-{}", std::process::id()));
         fs::create_dir_all(&dir).map_err(|why| format!("{}: {why}", dir.display()))?;
@@ -86,20 +89,25 @@ impl Stage {
     fn runs(&self, options: &Options) -> Result<(), String> {
         fs::create_dir_all(self.dir.join("guard")).map_err(|why| why.to_string())?;
         let lines: String = (0..10_000)
-            .map(|n| format!("{{\"key\": \"old-{n}\", \"state\": \"done\", \"at\": 1750000000.0, \"code\": 0}}\n"))
+            .map(|n| {
+                format!("{{\"key\": \"old-{n}\", \"state\": \"done\", \"at\": 1750000000.0, \"code\": 0}}\n")
+            })
             .collect();
         fs::write(self.dir.join("guard/ledger.jsonl"), lines).map_err(|why| why.to_string())?;
         let floor = self.path("floor.log");
 
-        let fresh = turns(options.rounds, &mut [
-            &mut |n| self.semel("ledger.db", &format!("k{n}"), &["/bin/true"]),
-            &mut |_| {
-                let mut command = Command::new(self.built.join("floor"));
-                command.args([&floor, "/bin/true"]);
-                command
-            },
-            &mut |n| self.guard("guard", &format!("k{n}")),
-        ])?;
+        let fresh = turns(
+            options.rounds,
+            &mut [
+                &mut |n| self.semel("ledger.db", &format!("k{n}"), &["/bin/true"]),
+                &mut |_| {
+                    let mut command = Command::new(self.built.join("floor"));
+                    command.args([&floor, "/bin/true"]);
+                    command
+                },
+                &mut |n| self.guard("guard", &format!("k{n}")),
+            ],
+        )?;
         println!("fresh run of `true`, {} rounds", options.rounds);
         line("semel run", &fresh[0]);
         line("floor: append, fdatasync, run, append, fdatasync", &fresh[1]);
@@ -108,16 +116,20 @@ impl Stage {
         target("script / semel", &Ratio::new(&fresh[2], &fresh[0]), None);
 
         let lock = self.path("lock");
-        let mut holder = Command::new("flock").args([&lock, "sleep", "600"]).spawn().map_err(|why| why.to_string())?;
-        let skip = turns(options.rounds, &mut [
-            &mut |_| self.semel("ledger.db", "k0", &["/bin/true"]),
-            &mut |_| {
-                let mut command = Command::new("flock");
-                command.args(["-n", &lock, "/bin/true"]);
-                command
-            },
-            &mut |_| self.guard("guard", "k0"),
-        ]);
+        let mut holder =
+            Command::new("flock").args([&lock, "sleep", "600"]).spawn().map_err(|why| why.to_string())?;
+        let skip = turns(
+            options.rounds,
+            &mut [
+                &mut |_| self.semel("ledger.db", "k0", &["/bin/true"]),
+                &mut |_| {
+                    let mut command = Command::new("flock");
+                    command.args(["-n", &lock, "/bin/true"]);
+                    command
+                },
+                &mut |_| self.guard("guard", "k0"),
+            ],
+        );
         let _ = holder.kill();
         let _ = holder.wait();
         let skip = skip?;
@@ -197,7 +209,8 @@ fn line(name: &str, times: &[f64]) {
 
 fn target(name: &str, ratio: &Ratio, at_most: Option<f64>) {
     let Ratio { of_medians, low, high } = ratio;
-    let goal = at_most.map_or(String::new(), |most| format!(", target {most} x: {}", verdict(*of_medians <= most)));
+    let goal =
+        at_most.map_or(String::new(), |most| format!(", target {most} x: {}", verdict(*of_medians <= most)));
     println!("  {name:<52} {of_medians:.2} x (middle half of the rounds {low:.2} to {high:.2}){goal}");
 }
 

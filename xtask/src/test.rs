@@ -16,11 +16,18 @@ pub(crate) fn run(filter: &[String]) -> Result<(), String> {
             // a test that cannot run here says so in this file, by its name and the reason
             .env("SEMEL_SKIP_LOG", &skips),
     );
-    let documented =
-        if filter.is_empty() { call(cargo().args(["test", "--quiet", "--workspace", "--doc"])) } else { Ok(()) };
+    let documented = if filter.is_empty() {
+        call(cargo().args(["test", "--quiet", "--workspace", "--doc"]))
+    } else {
+        Ok(())
+    };
     let skipped = fs::read_to_string(&skips).unwrap_or_default();
     let _ = fs::remove_file(&skips);
-    println!("{} tests skipped themselves{}", skipped.lines().count(), if skipped.is_empty() { "" } else { ":" });
+    println!(
+        "{} tests skipped themselves{}",
+        skipped.lines().count(),
+        if skipped.is_empty() { "" } else { ":" }
+    );
     for line in skipped.lines() {
         println!("  {line}");
     }

@@ -27,7 +27,10 @@ pub(crate) fn install_missing() -> Result<(), String> {
         return Ok(());
     }
     if find("apt-get").is_none() {
-        return Err(format!("these are missing and there is no apt-get to install them: {}", missing.join(", ")));
+        return Err(format!(
+            "these are missing and there is no apt-get to install them: {}",
+            missing.join(", ")
+        ));
     }
     println!("installing {}", missing.join(", "));
     let quiet = |words: &[&str]| {
@@ -36,7 +39,8 @@ pub(crate) fn install_missing() -> Result<(), String> {
         call(&mut command)
     };
     quiet(&["update", "-qq"])?;
-    let words: Vec<&str> = ["install", "-y", "-qq", "--no-install-recommends"].into_iter().chain(missing).collect();
+    let words: Vec<&str> =
+        ["install", "-y", "-qq", "--no-install-recommends"].into_iter().chain(missing).collect();
     quiet(&words)
 }
 

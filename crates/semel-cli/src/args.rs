@@ -8,9 +8,11 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 /// Make unattended work safe to fire twice, to crash anywhere and to retry.
 #[derive(Debug, Parser)]
 #[command(name = "semel", version, about, max_term_width = 100, disable_help_subcommand = true)]
-#[command(after_help = "Exit codes: the command's own; 0 done or rightly skipped; 11/12 lease held/lost; 65 wrong input; \
+#[command(
+    after_help = "Exit codes: the command's own; 0 done or rightly skipped; 11/12 lease held/lost; 65 wrong input; \
 69 store unreachable; 75 lease lost or busy; 77 stale token; 78 wrong configuration; 79 a person is needed; \
-124 timeout; 126/127 cannot execute/not found; 128+n ended by signal n.")]
+124 timeout; 126/127 cannot execute/not found; 128+n ended by signal n."
+)]
 pub(crate) struct Cli {
     #[command(flatten)]
     pub(crate) common: Common,
@@ -69,7 +71,9 @@ pub(crate) enum Command {
 
 /// `semel run`
 #[derive(Debug, Args)]
-#[command(override_usage = "semel run --job NAME <--once|--slot ID|--with K=V|--key K|--always> [OPTIONS] -- CMD...")]
+#[command(
+    override_usage = "semel run --job NAME <--once|--slot ID|--with K=V|--key K|--always> [OPTIONS] -- CMD..."
+)]
 pub(crate) struct RunArgs {
     /// The job's name
     #[arg(long, value_name = "NAME")]

@@ -6,6 +6,7 @@ mod exit;
 mod neighbours;
 mod out;
 mod plan;
+mod table;
 mod task;
 mod trouble;
 
@@ -30,7 +31,16 @@ fn main() -> ExitCode {
         Command::Run(args) => commands::run::run(&common, args, &around),
         Command::Lease(command) => commands::lease::run(&common, command, &around),
         Command::Demo(args) => commands::demo::run(&common, args),
-        _ => Err(Trouble::config("not here yet")),
+        Command::Status => commands::status::run(&common, &around),
+        Command::Ls(args) => commands::ls::run(&common, args, &around),
+        Command::Show(args) => commands::show::run(&common, args, &around),
+        Command::Why(args) => commands::why::run(&common, args, &around),
+        Command::History(args) => commands::history::run(&common, args, &around),
+        Command::Resolve(args) => commands::resolve::run(&common, args, &around),
+        Command::Gc(args) => commands::gc::run(&common, args, &around),
+        Command::Doctor => commands::doctor::run(&common, &around),
+        Command::Completions { shell } => Ok(commands::completions::run(*shell)),
+        Command::Man => commands::man::run(),
     };
     match code {
         Ok(code) => ExitCode::from(code),

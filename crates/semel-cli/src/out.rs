@@ -8,6 +8,7 @@ use jiff::tz::TimeZone;
 use serde_json::Value;
 
 use crate::args::Common;
+use crate::table::clean;
 
 /// The version of the JSON that every command prints.
 pub(crate) const JSON_VERSION: u32 = 1;
@@ -31,7 +32,7 @@ impl Voice {
     /// What must be said: an anomaly.
     pub(crate) fn say(&self, line: &str) {
         // a closed stderr is no reason to fail: there is nobody to tell
-        let _ = writeln!(anstream::stderr(), "semel: {line}");
+        let _ = writeln!(anstream::stderr(), "semel: {}", clean(line));
     }
 
     /// What is said to somebody who watches: a rightly skipped run, a wait.
@@ -52,7 +53,7 @@ impl Voice {
     pub(crate) fn outcome(&self, mut object: Value) {
         if self.json {
             stamp(&mut object);
-            let _ = writeln!(std::io::stderr(), "{object}");
+            let _ = writeln!(std::io::stderr(), "{}", text(&object));
         }
     }
 }
@@ -63,10 +64,22 @@ fn stamp(object: &mut Value) {
     }
 }
 
+/// JSON escapes only some of what could steer a terminal; the rest can only stand in strings.
+fn text(object: &Value) -> String {
+    let mut text = String::new();
+    for c in object.to_string().chars() {
+        match u32::from(c) {
+            code @ 0x7f..=0x9f => text.push_str(&format!("\\u{code:04x}")),
+            _ => text.push(c),
+        }
+    }
+    text
+}
+
 /// An answer as JSON, on stdout.
 pub(crate) fn print_json(mut object: Value) {
     stamp(&mut object);
-    let _ = writeln!(std::io::stdout(), "{object}");
+    let _ = writeln!(std::io::stdout(), "{}", text(&object));
 }
 
 /// A line of an answer, on stdout.

@@ -57,13 +57,20 @@ impl Surroundings {
         absolute("XDG_STATE_HOME")
             .or_else(|| absolute("HOME").map(|home| home.join(".local/state")))
             .map(|state| state.join("semel"))
-            .ok_or_else(|| Trouble::config("neither XDG_STATE_HOME nor HOME is set: say --store sqlite:PATH, and set HOME"))
+            .ok_or_else(|| {
+                Trouble::config(
+                    "neither XDG_STATE_HOME nor HOME is set: say --store sqlite:PATH, and set HOME",
+                )
+            })
     }
 
     /// The leases that the runs around this one hold, innermost last.
     pub(crate) fn held(&self) -> Vec<(String, u64)> {
         let pairs = self.text("SEMEL_HELD").unwrap_or_default().split(',');
-        pairs.filter_map(|pair| pair.split_once('=')).filter_map(|(r, t)| Some((r.to_owned(), t.parse().ok()?))).collect()
+        pairs
+            .filter_map(|pair| pair.split_once('='))
+            .filter_map(|(r, t)| Some((r.to_owned(), t.parse().ok()?)))
+            .collect()
     }
 
     /// Who gives a verdict.
@@ -84,7 +91,9 @@ pub(crate) fn store_url(common: &Common, around: &Surroundings) -> Result<String
         return Ok(url.to_owned());
     }
     let path = around.state_dir()?.join("ledger.db");
-    let path = path.to_str().ok_or_else(|| Trouble::config("the state directory is not UTF-8: say --store sqlite:PATH"))?;
+    let path = path
+        .to_str()
+        .ok_or_else(|| Trouble::config("the state directory is not UTF-8: say --store sqlite:PATH"))?;
     Ok(format!("sqlite:{path}"))
 }
 
@@ -94,13 +103,15 @@ pub(crate) fn sqlite_path(url: &str) -> Result<PathBuf, Trouble> {
         Some(("sqlite", path)) => {
             let path = path.strip_prefix("//").unwrap_or(path);
             if path.is_empty() {
-                return Err(Trouble::config("--store sqlite: needs a path, as in sqlite:/var/lib/semel/ledger.db"));
+                return Err(Trouble::config(
+                    "--store sqlite: needs a path, as in sqlite:/var/lib/semel/ledger.db",
+                ));
             }
             Ok(PathBuf::from(path))
         }
-        Some((scheme, _)) => Err(Trouble::config(format!(
-            "--store: this build knows no store {scheme:?}: use sqlite:PATH"
-        ))),
+        Some((scheme, _)) => {
+            Err(Trouble::config(format!("--store: this build knows no store {scheme:?}: use sqlite:PATH")))
+        }
         None => Err(Trouble::config("--store takes an address like sqlite:/var/lib/semel/ledger.db")),
     }
 }
@@ -141,7 +152,8 @@ pub(crate) fn me() -> Owner {
 
 /// A length of time as people write it: 90s, 1h30m, 500ms, 7d.
 pub(crate) fn duration_ms(flag: &str, text: &str) -> Result<u64, Trouble> {
-    let wrong = || Trouble::config(format!("{flag} {text:?} is not a length of time: write 500ms, 90s, 1h30m or 7d"));
+    let wrong =
+        || Trouble::config(format!("{flag} {text:?} is not a length of time: write 500ms, 90s, 1h30m or 7d"));
     if text.starts_with(['-', 'P', 'p']) || text.trim() != text {
         return Err(wrong());
     }
@@ -185,10 +197,15 @@ pub(crate) struct Probe {
 /// The program that these words name.
 pub(crate) fn program(words: &[OsString], around: &Surroundings) -> Result<Program, Trouble> {
     let Some(first) = words.first() else {
-        return Err(Trouble::config("no command: write it after --, as in: semel run --job backup --once -- ./backup.sh"));
+        return Err(Trouble::config(
+            "no command: write it after --, as in: semel run --job backup --once -- ./backup.sh",
+        ));
     };
     let path = semel_supervise::resolve(first, around.get("PATH"), None).map_err(|why| {
-        Trouble::with_code(why.exit_code().unwrap_or(126), format!("{why}; nothing was run and nothing is on record"))
+        Trouble::with_code(
+            why.exit_code().unwrap_or(126),
+            format!("{why}; nothing was run and nothing is on record"),
+        )
     })?;
     Ok(Program { path, argv: words.to_vec() })
 }
@@ -203,7 +220,9 @@ pub(crate) fn mark(program: &Program) -> CommandMark {
 /// `semel run`, resolved.
 pub(crate) fn run(args: &RunArgs, around: &Surroundings) -> Result<Run, Trouble> {
     let Some(job) = &args.job else {
-        return Err(Trouble::config("no job: name it with --job, as in: semel run --job backup --once -- ./backup.sh"));
+        return Err(Trouble::config(
+            "no job: name it with --job, as in: semel run --job backup --once -- ./backup.sh",
+        ));
     };
     let job = name("--job", job)?;
     let work = work(&job, &args.what)?;
@@ -238,7 +257,9 @@ fn work(job: &Name, what: &WhatArgs) -> Result<Work, Trouble> {
         return Err(Trouble::config("--always goes alone: without --once, --slot, --with and --key"));
     }
     if *once && more {
-        return Err(Trouble::config("--once goes alone: a slot, parameters or a key say by themselves what is done once"));
+        return Err(Trouble::config(
+            "--once goes alone: a slot, parameters or a key say by themselves what is done once",
+        ));
     }
     if *always {
         return Ok(Work::always(job));
@@ -246,8 +267,13 @@ fn work(job: &Name, what: &WhatArgs) -> Result<Work, Trouble> {
     if *once {
         return Ok(Work::once(job));
     }
-    let slot = slot.as_deref().map(Slot::new).transpose().map_err(|why| Trouble::config(format!("--slot: {why}")))?;
-    let with = parse_params(with.iter().map(String::as_str)).map_err(|why| Trouble::config(format!("--with: {why}")))?;
+    let slot = slot
+        .as_deref()
+        .map(Slot::new)
+        .transpose()
+        .map_err(|why| Trouble::config(format!("--slot: {why}")))?;
+    let with = parse_params(with.iter().map(String::as_str))
+        .map_err(|why| Trouble::config(format!("--with: {why}")))?;
     let made = match (slot, key) {
         (slot, Some(key)) => Work::keyed(job, key, slot, with),
         (Some(slot), None) => Work::in_slot(job, slot, with),
@@ -271,7 +297,9 @@ pub(crate) fn policy(args: &PolicyArgs) -> Result<(Policy, Option<Probe>), Troub
     let on_lost = match (args.on_lost, &args.probe) {
         (Some(OnLostArg::Probe), None) => return Err(Trouble::config(PolicyError::NoProbe.to_string())),
         (Some(OnLostArg::Retry | OnLostArg::Hold), Some(_)) => {
-            return Err(Trouble::config("--probe is never asked with --on-lost retry or hold: leave one of them out"));
+            return Err(Trouble::config(
+                "--probe is never asked with --on-lost retry or hold: leave one of them out",
+            ));
         }
         (Some(OnLostArg::Probe) | None, Some(_)) => OnLost::Probe,
         (Some(OnLostArg::Hold), None) => OnLost::Hold,
@@ -293,7 +321,8 @@ pub(crate) fn policy(args: &PolicyArgs) -> Result<(Policy, Option<Probe>), Troub
     };
     policy.check().map_err(|why| Trouble::config(why.to_string()))?;
     let timeout_ms = optional_ms("--probe-timeout", args.probe_timeout.as_ref())?.unwrap_or(30_000);
-    let probe = args.probe.clone().map(|command| Probe { command, timeout: Duration::from_millis(timeout_ms) });
+    let probe =
+        args.probe.clone().map(|command| Probe { command, timeout: Duration::from_millis(timeout_ms) });
     Ok((policy, probe))
 }
 
@@ -303,7 +332,9 @@ pub(crate) fn if_busy(text: &str) -> Result<IfBusy, Trouble> {
         None if text == "skip" => Ok(IfBusy::Skip),
         None if text == "fail" => Ok(IfBusy::Fail),
         Some(("wait", length)) => Ok(IfBusy::Wait { for_ms: duration_ms("--if-busy wait", length)? }),
-        _ => Err(Trouble::config(format!("--if-busy {text:?}: write skip, wait=DUR (as in wait=5m) or fail"))),
+        _ => {
+            Err(Trouble::config(format!("--if-busy {text:?}: write skip, wait=DUR (as in wait=5m) or fail")))
+        }
     }
 }
 
@@ -325,7 +356,9 @@ fn payload(args: &RunArgs) -> Result<Option<Fingerprint>, Trouble> {
     let wrong = |why: String| Trouble::input(format!("--payload {}: {why}; nothing was run", path.display()));
     let bytes = read_bounded(path, PAYLOAD_LIMIT).map_err(wrong)?;
     match std::str::from_utf8(&bytes).ok().map(canonical::parse) {
-        Some(Ok(value)) => Fingerprint::of_json(&value, &volatile).map(Some).map_err(|why| wrong(why.to_string())),
+        Some(Ok(value)) => {
+            Fingerprint::of_json(&value, &volatile).map(Some).map_err(|why| wrong(why.to_string()))
+        }
         // a file that sets out to be JSON and fails should be said; any other is bytes
         Some(Err(why)) if !volatile.is_empty() || path.extension().is_some_and(|ext| ext == "json") => {
             Err(wrong(why.to_string()))

@@ -9,12 +9,15 @@ use semel::clock::Moment;
 use semel::engine::{Begin, Caught, NotStarted, Probed, Task, TaskEnd};
 use semel_core::canonical;
 use semel_core::entry::RESULT_LIMIT;
-use semel_supervise::{Contain, Ended, Exit, Output, Spec, SpawnError, Stdin, Tree};
+use semel_supervise::{Contain, Ended, Exit, Output, SpawnError, Spec, Stdin, Tree};
 use serde_json::Value;
 
 use crate::neighbours::RUN_VAR;
 use crate::out::Voice;
 use crate::plan::{Probe, Program, Surroundings, read_bounded};
+
+/// How long after its time a probe is ended even if nobody is there to end it.
+const PROBE_MARGIN: Duration = Duration::from_secs(2);
 
 /// The command of a run.
 pub(crate) struct CommandTask<'a> {
@@ -24,8 +27,10 @@ pub(crate) struct CommandTask<'a> {
     /// Where this run's private files are made.
     runs: PathBuf,
     voice: Voice,
-    /// What ended a run that is still to be cleared.
+    /// What runs, or has ended and is still to be cleared.
     tree: Option<Tree>,
+    /// Nothing may go on after that, whatever happens to this process.
+    deadline: Option<Duration>,
     scratch: Option<Scratch>,
 }
 
@@ -70,7 +75,7 @@ impl<'a> CommandTask<'a> {
         voice: Voice,
     ) -> CommandTask<'a> {
         let runs = state_dir.join("run");
-        CommandTask { command, probe, around, runs, voice, tree: None, scratch: None }
+        CommandTask { command, probe, around, runs, voice, tree: None, deadline: None, scratch: None }
     }
 
     /// What the command is told, on top of what it inherits.
@@ -101,6 +106,19 @@ impl<'a> CommandTask<'a> {
     }
 }
 
+/// What a command left as its result. Only a regular file is read: a pipe would keep us waiting for ever.
+fn read_result(path: &Path) -> Result<Option<Vec<u8>>, String> {
+    if std::fs::symlink_metadata(path).is_err_and(|why| why.kind() == std::io::ErrorKind::NotFound) {
+        return Ok(None);
+    }
+    let found = std::fs::metadata(path).map_err(|why| why.to_string())?;
+    if !found.is_file() {
+        return Err(if found.is_dir() { "it is a directory" } else { "it is no regular file" }.into());
+    }
+    let bytes = read_bounded(path, RESULT_LIMIT as u64)?;
+    Ok(Some(bytes).filter(|bytes| !bytes.is_empty()))
+}
+
 fn end(ended: Ended) -> TaskEnd {
     match ended.exit {
         Some(Exit::Code(code)) => TaskEnd::Exited(code),
@@ -116,7 +134,10 @@ fn not_started(why: &SpawnError) -> NotStarted {
 
 impl Task for CommandTask<'_> {
     async fn start(&mut self, begin: &Begin) -> Result<(), NotStarted> {
-        if begin.work.is_some() && self.scratch.is_none() {
+        if let Some(scratch) = &self.scratch {
+            // what a failed try wrote is not the result of the next; if it cannot be removed, it is looked at
+            let _ = std::fs::remove_file(scratch.result());
+        } else if begin.work.is_some() {
             let scratch = Scratch::new(&self.runs, &begin.grant.nonce.to_string());
             self.scratch = Some(scratch.map_err(|why| NotStarted {
                 code: 126,
@@ -126,16 +147,22 @@ impl Task for CommandTask<'_> {
         let mut spec = Spec::new(&self.command.path, self.command.argv.clone());
         spec.env = self.environment(begin);
         spec.tag = begin.grant.nonce.to_string();
+        spec.deadline = self.deadline;
         let tree = Tree::spawn(spec).map_err(|why| not_started(&why))?;
-        self.voice.detail(&format!("pid {} started, its tree held by {}", tree.pid(), tree.containment().as_str()));
+        self.voice.detail(&format!(
+            "pid {} started, its tree held by {}",
+            tree.pid(),
+            tree.containment().as_str()
+        ));
         self.tree = Some(tree);
         Ok(())
     }
 
     fn trust_until(&mut self, moment: Moment) {
-        if let Some(tree) = self.tree() {
+        self.deadline = Some(moment.as_since_boot());
+        if let Some(tree) = &self.tree {
             // a keeper that is gone is found out by `ended`
-            let _ = tree.set_deadline(Some(moment.as_since_boot()));
+            let _ = tree.set_deadline(self.deadline);
         }
     }
 
@@ -171,23 +198,17 @@ impl Task for CommandTask<'_> {
 
     fn result(&mut self) -> Option<Value> {
         let path = self.scratch.as_ref()?.result();
-        let bytes = match read_bounded(&path, RESULT_LIMIT as u64) {
-            Ok(bytes) if bytes.is_empty() => return None,
-            Ok(bytes) => bytes,
-            Err(_) if !path.exists() => return None,
-            Err(why) => {
-                self.voice.say(&format!("SEMEL_RESULT was not kept: {why}; the work itself is done"));
-                return None;
+        let kept = read_result(&path).and_then(|bytes| match bytes {
+            None => Ok(None),
+            Some(bytes) => {
+                let text = std::str::from_utf8(&bytes).map_err(|_| "it is not UTF-8".to_owned())?;
+                canonical::parse(text).map(Some).map_err(|why| format!("it is not JSON: {why}"))
             }
-        };
-        let text = String::from_utf8_lossy(&bytes);
-        match canonical::parse(&text) {
-            Ok(value) => Some(value),
-            Err(why) => {
-                self.voice.say(&format!("SEMEL_RESULT was not kept: it is not JSON: {why}; the work itself is done"));
-                None
-            }
-        }
+        });
+        kept.unwrap_or_else(|why| {
+            self.voice.say(&format!("SEMEL_RESULT was not kept: {why}; the work itself is done"));
+            None
+        })
     }
 
     async fn probe(&mut self, begin: &Begin) -> Probed {
@@ -195,6 +216,8 @@ impl Task for CommandTask<'_> {
         let mut spec = Spec::new("/bin/sh", vec!["sh".into(), "-c".into(), probe.command]);
         spec.env = self.environment(begin);
         spec.tag = begin.grant.nonce.to_string();
+        // a question may outlive a lease, but not its own time, even if this process stalls
+        spec.deadline = semel_supervise::boottime().checked_add(probe.timeout + PROBE_MARGIN);
         spec.stdin = Stdin::Null;
         spec.stdout = Output::Null;
         spec.contain = Contain::Auto;
@@ -211,9 +234,13 @@ impl Task for CommandTask<'_> {
             Ok(Some(Exit::Code(0))) => Probed::Happened,
             Ok(Some(Exit::Code(1))) => Probed::DidNot,
             Ok(Some(Exit::Code(code))) => Probed::Unknown(format!("the probe answered {code}")),
-            Ok(Some(Exit::Signal(signal))) => Probed::Unknown(format!("the probe was ended by signal {signal}")),
+            Ok(Some(Exit::Signal(signal))) => {
+                Probed::Unknown(format!("the probe was ended by signal {signal}"))
+            }
             Ok(None) => Probed::Unknown("the probe vanished".into()),
-            Err(_) => Probed::Unknown(format!("the probe gave no answer within {} ms", probe.timeout.as_millis())),
+            Err(_) => {
+                Probed::Unknown(format!("the probe gave no answer within {} ms", probe.timeout.as_millis()))
+            }
         }
     }
 }
@@ -224,6 +251,10 @@ pub(crate) struct ProcessSignals(pub(crate) semel_supervise::Signals);
 impl semel::engine::Signals for ProcessSignals {
     async fn next(&mut self) -> Caught {
         let caught = self.0.next().await;
-        Caught { signal: caught.signo, from_terminal: caught.from_terminal, ends: caught.signo == libc::SIGTERM }
+        Caught {
+            signal: caught.signo,
+            from_terminal: caught.from_terminal,
+            ends: caught.signo == libc::SIGTERM,
+        }
     }
 }

@@ -134,15 +134,13 @@ impl Claim {
     /// What to write: the guards, the lease, and only then the intent.
     pub fn writes(&self) -> Vec<Write> {
         let mut writes: Vec<Write> = self.guards.iter().cloned().map(Write::Guard).collect();
-        let Takeable { lease, expect, before } = &self.lease;
-        let resource = self.resource.clone();
-        writes.push(match before {
-            // it stands there already, with its clock: only the intent is missing
-            Before::Ours => Write::Guard(Guard { resource, expect: expect.clone() }),
-            _ => {
-                let ttl_ms = lease.hold.as_ref().map(|hold| hold.ttl_ms);
-                Write::Lease { resource, lease: lease.clone(), expect: expect.clone(), ttl_ms }
-            }
+        // our own grant of a lost reply is written again too: its clock must not start before this request
+        let Takeable { lease, expect, .. } = &self.lease;
+        let ttl_ms = lease.hold.as_ref().map(|hold| hold.ttl_ms);
+        let (resource, lease, expect) = (self.resource.clone(), lease.clone(), expect.clone());
+        writes.push(match self.lease.before {
+            Before::Ours if mutant::on(Mutant::OwnGrantKeepsItsClock) => Write::Guard(Guard { resource, expect }),
+            _ => Write::Lease { resource, lease, expect, ttl_ms },
         });
         let intent = self.intent.iter().filter(|_| !mutant::on(Mutant::ClaimWithoutIntent));
         writes.extend(intent.map(|Intent { entry, expect }| Write::Entry { entry: entry.clone(), expect: expect.clone() }));
@@ -232,7 +230,7 @@ pub fn pulse(view: &View, resource: &Name, grant: &Grant) -> Pulse {
             let version = seen.record.version.clone();
             // a lapse could be undone by a store's clock that is set back; a newer grant or a gone owner cannot
             let lapsed = seen.record.value.grant == *grant && !seen.owner_gone && seen.record.value.hold.is_some();
-            guard(if lapsed && !seen.is_held() { Expect::Lapsed(version) } else { Expect::Version(version) })
+            guard(if lapsed && !seen.is_held() && !mutant::on(Mutant::LapseGuardedByVersion) { Expect::Lapsed(version) } else { Expect::Version(version) })
         }
     }
 }
@@ -356,7 +354,10 @@ fn take(
             Acquired::Take(lease) => {
                 let entry_expect = entry.map_or(Expect::Absent, |seen| Expect::Version(seen.version.clone()));
                 // the lease that is taken is checked by its own write
-                let guards = guards.into_iter().filter(|guard| guard.resource != *resource).collect();
+                let guards = guards
+                    .into_iter()
+                    .filter(|guard| guard.resource != *resource && !mutant::on(Mutant::ClaimWithoutGuards))
+                    .collect();
                 let intent = ask.work.map(|work| Intent {
                     entry: intent(entry.map(|seen| &seen.value), work, ask, resource, &lease.lease),
                     expect: entry_expect,
@@ -406,6 +407,7 @@ fn intent(before: Option<&Entry>, work: &Work, ask: &Ask<'_>, resource: &Name, l
     next.push_attempt(Attempt {
         n: next.attempts.saturating_add(1),
         token: lease.grant.token,
+        nonce: lease.grant.nonce,
         resource: resource.clone(),
         owner: ask.owner.clone(),
         started_ms: ask.now_ms,
@@ -490,6 +492,7 @@ pub fn verdict(
     match (&seen.value.state, verdict.said) {
         (State::Running { resource, grant }, _) => match pulse(view, resource, grant) {
             Pulse::LookAt(resource) => return Err(Refusal::LookAt(resource)),
+            Pulse::Alive if mutant::on(Mutant::VerdictOverLiveRun) => {}
             Pulse::Alive => return Err(Refusal::Running { resource: resource.clone() }),
             Pulse::Lost(guard) => guards.push(guard),
         },

@@ -24,7 +24,7 @@ use crate::name::Name;
 use crate::owner::Owner;
 use crate::payload::Fingerprint;
 use crate::policy::OnLost;
-use crate::token::{Grant, Token};
+use crate::token::{Grant, Nonce, Token};
 use crate::work::Work;
 
 /// How many attempts an entry remembers in full. Older ones are only counted.
@@ -99,7 +99,8 @@ impl CommandMark {
             digest.update((argument.len() as u64).to_be_bytes());
             digest.update(argument);
         }
-        let digest = digest.finalize().iter().take(16).fold(String::new(), |text, byte| text + &format!("{byte:02x}"));
+        let digest =
+            digest.finalize().iter().take(16).fold(String::new(), |text, byte| text + &format!("{byte:02x}"));
         CommandMark { program: program.to_owned(), digest }
     }
 }
@@ -180,6 +181,8 @@ pub struct Attempt {
     pub n: u32,
     /// Under which token.
     pub token: Token,
+    /// And which nonce: a key may run under several resources, and their tokens are counted apart.
+    pub nonce: Nonce,
     /// Of which resource.
     pub resource: Name,
     /// By whom.
@@ -282,6 +285,13 @@ pub struct Verdict {
     pub was: String,
 }
 
+impl Attempt {
+    /// Was it under this very grant?
+    pub fn is_under(&self, grant: &Grant) -> bool {
+        self.token == grant.token && (self.nonce == grant.nonce || mutant::on(Mutant::AttemptByTokenAlone))
+    }
+}
+
 impl Entry {
     /// The attempt under way or the last one.
     pub fn last_attempt(&self) -> Option<&Attempt> {
@@ -330,24 +340,23 @@ pub fn settle(entry: &Entry, ask: &Settle<'_>) -> Result<Entry, Stale> {
     match &entry.state {
         State::Running { grant, .. } if grant == ask.grant => {}
         State::Running { .. } if mutant::on(Mutant::SettleByAnyone) => {}
-        State::Running { .. } => return Err(Stale::MovedOn { state: entry.state.word() }),
+        State::Running { .. } => return Err(settled_before(entry, ask)),
         _ if mutant::on(Mutant::SettleWhenNotRunning) => {}
         _ => return Err(settled_before(entry, ask)),
     }
     let mut next = entry.clone();
     next.changed_ms = ask.now_ms;
-    if let Some(attempt) = next.log.iter_mut().rev().find(|attempt| attempt.token == ask.grant.token) {
-        attempt.n += ask.failed_tries;
+    if let Some(attempt) = next.log.iter_mut().rev().find(|attempt| attempt.is_under(ask.grant)) {
+        attempt.n = attempt.n.saturating_add(ask.failed_tries);
         attempt.ended_ms = Some(ask.now_ms);
         attempt.ending = ask.ending.clone();
     }
     next.attempts = next.attempts.saturating_add(ask.failed_tries);
     next.failures = match &ask.ending {
         Ending::Succeeded | Ending::ProbedDone => 0,
-        ending => entry
-            .failures
-            .saturating_add(ask.failed_tries)
-            .saturating_add(u32::from(ending.is_failure())),
+        ending => {
+            entry.failures.saturating_add(ask.failed_tries).saturating_add(u32::from(ending.is_failure()))
+        }
     };
     next.state = state_after(&next, &ask.ending);
     if matches!(next.state, State::Done { .. }) || next.work.is_always() {
@@ -357,7 +366,7 @@ pub fn settle(entry: &Entry, ask: &Settle<'_>) -> Result<Entry, Stale> {
 }
 
 fn settled_before(entry: &Entry, ask: &Settle<'_>) -> Stale {
-    let mine = entry.log.iter().find(|attempt| attempt.token == ask.grant.token);
+    let mine = entry.log.iter().find(|attempt| attempt.is_under(ask.grant));
     match mine {
         Some(attempt) if attempt.ending == ask.ending => Stale::AlreadySettled,
         _ => Stale::MovedOn { state: entry.state.word() },

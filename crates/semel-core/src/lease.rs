@@ -229,11 +229,18 @@ pub enum Lost {
     Absent,
 }
 
-fn owned<'a>(seen: Option<&'a SeenLease>, token: Token, nonce: Option<&Nonce>) -> Result<(&'a SeenLease, &'a Hold), Lost> {
+fn owned<'a>(
+    seen: Option<&'a SeenLease>,
+    token: Token,
+    nonce: Option<&Nonce>,
+) -> Result<(&'a SeenLease, &'a Hold), Lost> {
     let seen = seen.ok_or(Lost::Absent)?;
     let lease = &seen.record.value;
     if lease.grant.token != token || nonce.is_some_and(|nonce| lease.grant.nonce != *nonce) {
-        return Err(Lost::Taken { token: lease.grant.token, by: lease.hold.as_ref().map(|h| h.owner.clone()) });
+        return Err(Lost::Taken {
+            token: lease.grant.token,
+            by: lease.hold.as_ref().map(|h| h.owner.clone()),
+        });
     }
     match &lease.hold {
         Some(hold) if !hold.resting => Ok((seen, hold)),
@@ -250,8 +257,8 @@ pub fn renew(seen: Option<&SeenLease>, token: Token, nonce: Option<&Nonce>) -> R
     }
     let (seen, _) = owned(seen, token, nonce)?;
     match seen.standing {
-        Standing::Lapsed { for_ms } if !mutant::on(Mutant::RenewAfterLapse) => Err(Lost::Lapsed { for_ms }),
-        _ => Ok(seen.record.version.clone()),
+        Standing::Lapsed { for_ms } => Err(Lost::Lapsed { for_ms }),
+        Standing::Live { .. } => Ok(seen.record.version.clone()),
     }
 }
 

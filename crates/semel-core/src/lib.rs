@@ -15,6 +15,7 @@
 //! | [`claim`](mod@claim) | both machines at once: what a run may do with what stands in the store |
 //! | [`policy`] | what a job asks for, checked, and the times derived from it |
 //! | [`record`] | how records are named and written in a store |
+//! | [`retention`] | what may be forgotten, and when |
 //! | [`story`] | what happened to a key, in plain words |
 //!
 //! Every transition is a function from what stands there and what is asked to what to write or what to
@@ -30,6 +31,7 @@ pub mod owner;
 pub mod payload;
 pub mod policy;
 pub mod record;
+pub mod retention;
 pub mod story;
 pub mod token;
 pub mod work;

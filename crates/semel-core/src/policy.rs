@@ -178,7 +178,8 @@ impl Policy {
 
     /// The pause before try `n` (1 is the first retry); `random` in 0..=u32::MAX spreads it over its upper half.
     pub fn backoff_ms(&self, n: u32, random: u32) -> u64 {
-        let doubled = self.backoff_ms.saturating_mul(1u64.checked_shl(n.saturating_sub(1)).unwrap_or(u64::MAX));
+        let doubled =
+            self.backoff_ms.saturating_mul(1u64.checked_shl(n.saturating_sub(1)).unwrap_or(u64::MAX));
         let whole = doubled.min(BACKOFF_MAX_MS);
         let half = whole / 2;
         half + (u128::from(whole - half) * u128::from(random) / u128::from(u32::MAX)) as u64

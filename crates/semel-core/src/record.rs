@@ -150,7 +150,9 @@ pub struct Seen<T> {
 #[derive(Debug, thiserror::Error)]
 pub enum RecordError {
     /// A later Semel wrote it.
-    #[error("record {key} was written by a newer Semel (format {found}, this one reads {FORMAT}): upgrade this one")]
+    #[error(
+        "record {key} was written by a newer Semel (format {found}, this one reads {FORMAT}): upgrade this one"
+    )]
     Newer {
         /// Which record.
         key: String,
@@ -199,7 +201,8 @@ pub fn encode<T: Serialize>(key: &RecordKey, value: &T) -> Result<Vec<u8>, Recor
 
 /// The value of a record's bytes.
 pub fn decode<T: DeserializeOwned>(key: &RecordKey, bytes: &[u8]) -> Result<T, RecordError> {
-    let damaged = |why: serde_json::Error| RecordError::Damaged { key: key.to_string(), why: why.to_string() };
+    let damaged =
+        |why: serde_json::Error| RecordError::Damaged { key: key.to_string(), why: why.to_string() };
     let format: Format = serde_json::from_slice(bytes).map_err(damaged)?;
     if format.v != u64::from(FORMAT) {
         return Err(RecordError::Newer { key: key.to_string(), found: format.v });

@@ -1,1 +1,378 @@
-//! What happened to a key, in plain words.
+//! What happened to a key, in plain words, and what the next run would do.
+//!
+//! Nothing is decided here: whether an attempt is alive is [`claim::pulse`]'s to say, and what the next run
+//! would do is the answer of [`claim::claim`](claim()) itself, asked with the terms that the last claim recorded.
+
+use crate::claim::{self, Ask, Busy, Decision, First, Pulse, View, claim};
+use crate::entry::{Attempt, Ending, Entry, Say, State, Terms, Verdict};
+use crate::name::Name;
+use crate::owner::Owner;
+use crate::policy::Policy;
+use crate::token::Nonce;
+use crate::work::Work;
+
+/// How times are written: the caller knows the time zone.
+#[derive(Clone, Copy)]
+pub struct Words<'a> {
+    /// A moment.
+    pub when: &'a dyn Fn(u64) -> String,
+    /// A length of time.
+    pub span: &'a dyn Fn(u64) -> String,
+}
+
+/// Where an entry stands, together with what its lease says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Condition {
+    /// Nothing forbids a claim.
+    Open,
+    /// An attempt is under way.
+    Running,
+    /// An attempt is on record as running, and its lease is gone.
+    Lost,
+    /// It happened.
+    Done,
+    /// The last attempt failed.
+    Failed,
+    /// It failed too often.
+    Quarantined,
+    /// Nobody can know whether it happened.
+    InDoubt,
+}
+
+impl Condition {
+    /// All of them, in the order in which they are counted.
+    pub const ALL: [Condition; 7] = [
+        Condition::Running,
+        Condition::Lost,
+        Condition::Quarantined,
+        Condition::InDoubt,
+        Condition::Failed,
+        Condition::Open,
+        Condition::Done,
+    ];
+
+    /// The one word for it, as in `--state` and in JSON.
+    pub fn word(self) -> &'static str {
+        match self {
+            Condition::Open => "open",
+            Condition::Running => "running",
+            Condition::Lost => "lost",
+            Condition::Done => "done",
+            Condition::Failed => "failed",
+            Condition::Quarantined => "quarantined",
+            Condition::InDoubt => "in_doubt",
+        }
+    }
+
+    /// Is a person needed?
+    pub fn needs_a_person(self) -> bool {
+        matches!(self, Condition::Quarantined | Condition::InDoubt)
+    }
+}
+
+/// Where does this entry stand? An error names the lease that must be looked at first.
+pub fn condition(view: &View, entry: &Entry) -> Result<Condition, Name> {
+    Ok(match &entry.state {
+        State::Running { resource, grant } => match claim::pulse(view, resource, grant) {
+            Pulse::Alive => Condition::Running,
+            Pulse::Lost(_) => Condition::Lost,
+            Pulse::LookAt(resource) => return Err(resource),
+        },
+        State::Open { .. } => Condition::Open,
+        State::Done { .. } => Condition::Done,
+        State::Failed { .. } => Condition::Failed,
+        State::Quarantined => Condition::Quarantined,
+        State::InDoubt { .. } => Condition::InDoubt,
+    })
+}
+
+/// Runs that came and did nothing, by why.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Suppressed {
+    /// Because the work was done.
+    pub done: u64,
+    /// Because this very work was under way.
+    pub running: u64,
+    /// Because the resource was held for something else.
+    pub busy: u64,
+    /// When the last of them came.
+    pub last_ms: Option<u64>,
+}
+
+impl Suppressed {
+    /// All of them.
+    pub fn all(&self) -> u64 {
+        self.done + self.running + self.busy
+    }
+
+    /// How many and why; nothing if there were none.
+    pub fn words(&self) -> Option<String> {
+        let reasons = [
+            (self.done, "because it was done"),
+            (self.running, "because it was running"),
+            (self.busy, "because its resource was held for something else"),
+        ];
+        let given: Vec<_> = reasons.iter().filter(|(count, _)| *count > 0).collect();
+        let what = if self.all() == 1 { "duplicate" } else { "duplicates" };
+        match given.as_slice() {
+            [] => None,
+            [(count, why)] => Some(format!("{count} {what} suppressed, {why}")),
+            several => {
+                let parts: Vec<_> = several.iter().map(|(count, why)| format!("{count} {why}")).collect();
+                Some(format!("{} {what} suppressed: {}", self.all(), parts.join(", ")))
+            }
+        }
+    }
+}
+
+/// A sentence of a story.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Line {
+    /// When, by the wall clock of whoever wrote it.
+    pub at_ms: Option<u64>,
+    /// What.
+    pub text: String,
+}
+
+/// What happened to this entry, in order.
+pub fn story(entry: &Entry, condition: Condition, suppressed: &Suppressed, words: Words<'_>) -> Vec<Line> {
+    let mut lines = Vec::new();
+    let mut say = |at_ms: Option<u64>, text: String| lines.push(Line { at_ms, text });
+    match entry.log.first() {
+        Some(first) if first.n == 1 => {
+            say(Some(first.started_ms), format!("first asked, by {}", first.owner))
+        }
+        // older than they are kept, or tries inside one invocation
+        Some(first) => say(None, format!("what came before attempt {} is not kept one by one", first.n)),
+        None => {}
+    }
+    let mut verdicts = entry.verdicts.iter().peekable();
+    let mut before = entry.log.first().map_or(0, |first| first.n.saturating_sub(1));
+    for attempt in &entry.log {
+        while let Some(verdict) = verdicts.next_if(|verdict| verdict.at_ms <= attempt.started_ms) {
+            say(Some(verdict.at_ms), judged(verdict));
+        }
+        say(Some(attempt.started_ms), tried(attempt, before, condition, words));
+        before = attempt.n;
+    }
+    for verdict in verdicts {
+        say(Some(verdict.at_ms), judged(verdict));
+    }
+    match (&entry.state, condition) {
+        (State::Quarantined, _) => {
+            let n = entry.failures;
+            say(
+                Some(entry.changed_ms),
+                format!("quarantined after {n} {} in a row", plural(n, "failure", "failures")),
+            );
+        }
+        (State::InDoubt { why }, _) => say(Some(entry.changed_ms), format!("in doubt: {why}")),
+        (State::Running { resource, grant }, Condition::Lost) => {
+            say(
+                None,
+                format!(
+                    "that attempt is lost: the lease of {resource} is gone or no longer carries token {}",
+                    grant.token
+                ),
+            );
+        }
+        _ => {}
+    }
+    if let Some(text) = suppressed.words() {
+        let last =
+            suppressed.last_ms.map(|ms| format!(" (the last at {})", (words.when)(ms))).unwrap_or_default();
+        say(None, text + &last);
+    }
+    lines
+}
+
+fn plural<'a>(n: u32, one: &'a str, many: &'a str) -> &'a str {
+    if n == 1 { one } else { many }
+}
+
+fn tried(attempt: &Attempt, before: u32, condition: Condition, words: Words<'_>) -> String {
+    let n = attempt.n;
+    let which =
+        if n > before + 1 { format!("attempts {} to {n}", before + 1) } else { format!("attempt {n}") };
+    let took = attempt.ended_ms.and_then(|ended_ms| ended_ms.checked_sub(attempt.started_ms));
+    let took = took.map(|ms| format!(" after {}", (words.span)(ms))).unwrap_or_default();
+    let end = match (&attempt.ending, condition) {
+        (Ending::None, Condition::Running) => "is under way".to_owned(),
+        (Ending::None, _) => "began, and its end is not on record".to_owned(),
+        (Ending::Vanished, _) => "vanished: its lease was found gone".to_owned(),
+        (ending, _) => ended(ending),
+    };
+    format!("{which} (token {} of {}, {}) {end}{took}", attempt.token, attempt.resource, attempt.owner)
+}
+
+fn judged(verdict: &Verdict) -> String {
+    let Verdict { said, by, because, was, .. } = verdict;
+    let said = match said {
+        Say::Done => "done",
+        Say::NotDone => "not done",
+        Say::Retry => "retry",
+    };
+    format!("{by} said {said} (it was {was}), because: {because}")
+}
+
+/// How an attempt ended, in words.
+pub fn ended(ending: &Ending) -> String {
+    match ending {
+        Ending::None => "not ended".into(),
+        Ending::Succeeded => "succeeded".into(),
+        Ending::Failed { code } => format!("failed with exit code {code}"),
+        Ending::Killed { signal } => format!("was ended by signal {signal}"),
+        Ending::TimedOut => "ran longer than --timeout and was stopped".into(),
+        Ending::Interrupted { signal } => format!("was interrupted by signal {signal}"),
+        Ending::LeaseLost => "lost its lease and was stopped".into(),
+        Ending::NotStarted { code } => format!("could not be started ({code})"),
+        Ending::Vanished => "vanished".into(),
+        Ending::ProbedDone => "was found done by the probe".into(),
+        Ending::ProbedUnknown { answer } => format!("is in doubt: {answer}"),
+    }
+}
+
+/// What the next run would do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(clippy::large_enum_variant)] // one at a time
+pub enum Next {
+    /// Run the command.
+    Run {
+        /// Under this resource's lease.
+        resource: Name,
+        /// 1 for the first.
+        attempt: u32,
+        /// The last attempt may have had its effect, and the policy is to run it again all the same.
+        after_lost: bool,
+    },
+    /// Ask the probe, and run the command if it did not happen.
+    Probe {
+        /// Under this resource's lease.
+        resource: Name,
+        /// 1 for the first.
+        attempt: u32,
+    },
+    /// Nothing: it is done.
+    Skip {
+        /// Until then at least; for ever if none.
+        remembered_until_ms: Option<u64>,
+    },
+    /// Nothing: somebody else is at it.
+    Yield(Busy),
+    /// Nothing, until a person has said something; before that, record this state if it is not so yet.
+    Person(State),
+    /// Nothing, for this reason.
+    Refuse(String),
+}
+
+impl Next {
+    /// The one word for it, as in JSON.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Next::Run { .. } => "run",
+            Next::Probe { .. } => "probe",
+            Next::Skip { .. } => "skip",
+            Next::Yield(_) => "yield",
+            Next::Person(_) => "needs_person",
+            Next::Refuse(_) => "refuse",
+        }
+    }
+
+    /// To be read after "The next run would: ".
+    pub fn words(&self, words: Words<'_>) -> String {
+        match self {
+            Next::Run { resource, attempt: 1, .. } => {
+                format!("run it for the first time, holding {resource}")
+            }
+            Next::Run { resource, attempt, after_lost: false } => {
+                format!("run it (attempt {attempt}), holding {resource}")
+            }
+            Next::Run { resource, attempt, after_lost: true } => format!(
+                "run it again (attempt {attempt}), holding {resource}: the last attempt did not end well and may have \
+                 had its effect, and the policy is --on-lost retry"
+            ),
+            Next::Probe { resource, attempt } => format!(
+                "ask the probe whether the last attempt had its effect, and if not run it (attempt {attempt}), holding {resource}"
+            ),
+            Next::Skip { remembered_until_ms: None } => "skip it: it is done".to_owned(),
+            Next::Skip { remembered_until_ms: Some(ms) } => format!(
+                "skip it: it is done (remembered until {}; the first gc after that forgets it)",
+                (words.when)(*ms)
+            ),
+            Next::Yield(Busy { resource, held, same_work }) => {
+                let (owner, token, left) = (&held.hold.owner, held.token, (words.span)(held.wait_ms));
+                let who = match same_work {
+                    true => format!("{owner} is at it (token {token})"),
+                    false => format!("{resource} is held for {} by {owner} (token {token})", held.hold.what),
+                };
+                match held.draining {
+                    true => format!("yield: {who}; that lease lapsed, and its lock delay ends in {left}"),
+                    false => format!("yield: {who}; that lease ends in {left} unless renewed"),
+                }
+            }
+            Next::Person(State::InDoubt { why }) => {
+                format!("not run it, and ask a person (79): in doubt, {why}")
+            }
+            Next::Person(state) => format!("not run it, and ask a person (79): {}", state.word()),
+            Next::Refuse(why) => format!("not run it: {why}"),
+        }
+    }
+}
+
+/// What would the next run of this work do, with the terms of the last one? An error names the lease that must
+/// be looked at first.
+pub fn next(view: &View, work: &Work, me: &Owner, now_ms: u64) -> Result<Next, Name> {
+    let entry = view.entry.as_ref().map(|seen| &seen.value);
+    let resource =
+        entry.and_then(Entry::last_attempt).map_or_else(|| work.job().clone(), |last| last.resource.clone());
+    let policy = entry.map_or_else(Policy::default, |entry| policy_of(&entry.terms));
+    let ask = Ask {
+        work: Some(work),
+        what: &work.to_string(),
+        resources: std::slice::from_ref(&resource),
+        policy: &policy,
+        owner: me,
+        // nobody draws this one: no grant can be taken for ours
+        nonce: Nonce::from_bytes([0; 16]),
+        payload: entry.and_then(|entry| entry.payload.as_ref()),
+        command: None,
+        now_ms,
+    };
+    Ok(match claim(view, &ask) {
+        Decision::LookAt(resource) => return Err(resource),
+        Decision::Claim(claim) if claim.first == First::Probe => {
+            Next::Probe { attempt: claim.attempt(), resource: claim.resource }
+        }
+        Decision::Claim(claim) => {
+            Next::Run { attempt: claim.attempt(), after_lost: claim.after_lost, resource: claim.resource }
+        }
+        Decision::Done(entry) => {
+            let remembered_until_ms = entry.terms.remember_ms.map(|ms| entry.changed_ms.saturating_add(ms));
+            Next::Skip { remembered_until_ms }
+        }
+        Decision::Busy(busy) => Next::Yield(busy),
+        Decision::Person(entry) | Decision::Doubt { entry, .. } => Next::Person(entry.state),
+        Decision::UsedUp(why) => Next::Refuse(why.to_string()),
+        // asked with its own payload, one resource and a nonce that nobody has
+        Decision::Mismatch { .. } | Decision::Claimed | Decision::NoResource => {
+            Next::Refuse("the ledger's answer makes no sense; look with: semel doctor".to_owned())
+        }
+    })
+}
+
+fn policy_of(terms: &Terms) -> Policy {
+    Policy {
+        on_lost: terms.on_lost,
+        max_failures: terms.max_failures,
+        keep_ms: terms.keep_ms,
+        remember_ms: terms.remember_ms,
+        ..Policy::default()
+    }
+}
+
+#[cfg(test)]
+#[path = "story_tests.rs"]
+mod tests;
+
+#[cfg(test)]
+pub(crate) use tests::testing;

@@ -9,6 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
+use semel::clock::SystemClock;
 use semel::core::claim::{Ask, Decision, claim};
 use semel::core::entry::{Ending, Entry, Settle, settle};
 use semel::core::name::Name;
@@ -17,7 +18,6 @@ use semel::core::policy::Policy;
 use semel::core::record::{Expect, RecordKey, encode};
 use semel::core::token::Nonce;
 use semel::core::work::Work;
-use semel::clock::SystemClock;
 use semel::engine::view::changes;
 use semel::engine::{Engine, Strangers};
 use semel::store::sqlite::Sqlite;
@@ -66,7 +66,10 @@ async fn bench(dir: &Path, sizes: &[u64]) {
         println!("  claim among {size:>9} entries   p50 {:.3} ms   {ratio:.2} x the smallest", median * 1e3);
     }
     let worst = medians.last().unwrap() / medians[0];
-    println!("  largest / smallest {worst:.2} x, target 1.3 x: {}", if worst <= 1.3 { "reached" } else { "MISSED" });
+    println!(
+        "  largest / smallest {worst:.2} x, target 1.3 x: {}",
+        if worst <= 1.3 { "reached" } else { "MISSED" }
+    );
 }
 
 fn middle(times: &mut [f64]) -> f64 {
@@ -83,7 +86,12 @@ fn work(key: &str) -> Work {
     Work::keyed(Name::new("bench").unwrap(), key, None, Default::default()).unwrap()
 }
 
-fn take(engine: &Engine, work: &Work, view: &semel::core::claim::View, nonce: u8) -> semel::core::claim::Claim {
+fn take(
+    engine: &Engine,
+    work: &Work,
+    view: &semel::core::claim::View,
+    nonce: u8,
+) -> semel::core::claim::Claim {
     let policy = Policy::default();
     let ask = Ask {
         work: Some(work),
@@ -113,7 +121,13 @@ async fn fill(engine: &Engine, size: u64) {
     let view = engine.look(Some(&first), std::slice::from_ref(first.job())).await.unwrap();
     let claimed = take(engine, &first, &view, 0);
     let grant = claimed.grant();
-    let ask = Settle { grant: &grant, ending: Ending::Succeeded, result: None, failed_tries: 0, now_ms: 1_750_000_000_500 };
+    let ask = Settle {
+        grant: &grant,
+        ending: Ending::Succeeded,
+        result: None,
+        failed_tries: 0,
+        now_ms: 1_750_000_000_500,
+    };
     let done = settle(&claimed.intent.unwrap().entry, &ask).unwrap();
     for batch in 0..size.div_ceil(BATCH) {
         let puts: Vec<Change> = (batch * BATCH..size.min((batch + 1) * BATCH))

@@ -34,7 +34,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 pub(crate) fn run(common: &Common, args: &DemoArgs) -> Result<u8, Trouble> {
     let began = Instant::now();
-    let stage = Stage::new(args.seed).map_err(|why| Trouble::config(format!("the demo has no place to play: {why}")))?;
+    let stage = Stage::new(args.seed)
+        .map_err(|why| Trouble::config(format!("the demo has no place to play: {why}")))?;
     if !common.json {
         print("Each scene runs twice, with real processes: as a plain script, and through Semel.");
         print("");
@@ -70,7 +71,10 @@ fn table(scenes: &[Scene], took: Duration) {
         line(scene.title, &cell(&scene.plain), &cell(&scene.semel));
     }
     print("");
-    print(&format!("Counted in the files that the commands wrote, in {:.1} s. Try it: semel run --job hello --once -- echo hello", took.as_secs_f64()));
+    print(&format!(
+        "Counted in the files that the commands wrote, in {:.1} s. Try it: semel run --job hello --once -- echo hello",
+        took.as_secs_f64()
+    ));
 }
 
 /// A private directory, and what is started in it.
@@ -98,7 +102,8 @@ impl Stage {
 
     /// A pause that the seed decides: which moment is hit must not matter.
     fn pause(&self, scene: u64) {
-        let mixed = (self.seed ^ scene.wrapping_mul(0x9e37_79b9_7f4a_7c15)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed =
+            (self.seed ^ scene.wrapping_mul(0x9e37_79b9_7f4a_7c15)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         std::thread::sleep(Duration::from_millis((mixed >> 32) % 40));
     }
 
@@ -151,7 +156,8 @@ impl Stage {
     fn stalled_holder(&self) -> io::Result<Scene> {
         // a lock file with a time limit: taken if it is missing or older than a second
         let lock = "if [ -e lock ] && [ $(( $(date +%s%N) - $(cat lock) )) -lt 1000000000 ]; then exit 1; fi; date +%s%N > lock;";
-        let old = "touch holding; while [ ! -e go ]; do sleep 0.02; done; echo old > site; echo old >> effects";
+        let old =
+            "touch holding; while [ ! -e go ]; do sleep 0.02; done; echo old > site; echo old >> effects";
         let new = "echo new > site";
         let play = |place: Place, trigger: &dyn Fn(&Place, &str) -> Command| -> io::Result<usize> {
             let mut first = place.start(&mut trigger(&place, old))?;
@@ -213,7 +219,8 @@ impl Place {
 
     fn start(&self, command: &mut Command) -> io::Result<Actor> {
         use std::os::unix::process::CommandExt;
-        let command = command.current_dir(&self.dir).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let command =
+            command.current_dir(&self.dir).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         // a group of its own, as a scheduler would give it: it is stalled and cleared as one
         command.process_group(0).spawn().map(Actor)
     }
@@ -260,9 +267,12 @@ fn working_in(dir: &Path) -> io::Result<Vec<i32>> {
     let mut pids = Vec::new();
     for entry in fs::read_dir("/proc")? {
         let entry = entry?;
-        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<i32>().ok()) else { continue };
+        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<i32>().ok()) else {
+            continue;
+        };
         let here = fs::read_link(entry.path().join("cwd")).is_ok_and(|cwd| cwd == dir);
-        let keeper = fs::read_to_string(entry.path().join("comm")).is_ok_and(|name| name.starts_with("semel-"));
+        let keeper =
+            fs::read_to_string(entry.path().join("comm")).is_ok_and(|name| name.starts_with("semel-"));
         if here && !keeper {
             pids.push(pid);
         }

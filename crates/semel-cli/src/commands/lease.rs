@@ -43,10 +43,21 @@ pub(crate) fn run(common: &Common, command: &LeaseCommand, around: &Surroundings
             show(common, &resource, seen.as_ref());
             Ok(0)
         }
-        LeaseCommand::Hold { resource, or, ttl, timeout, kill_after, hold_at_least, lock_delay, if_busy, command } => {
+        LeaseCommand::Hold {
+            resource,
+            or,
+            ttl,
+            timeout,
+            kill_after,
+            hold_at_least,
+            lock_delay,
+            if_busy,
+            command,
+        } => {
             let mut policy = policy(ttl.as_deref(), lock_delay.as_deref(), kill_after.as_deref())?;
             policy.timeout_ms = timeout.as_deref().map(|text| duration_ms("--timeout", text)).transpose()?;
-            let at_least = hold_at_least.as_deref().map(|text| duration_ms("--hold-at-least", text)).transpose()?;
+            let at_least =
+                hold_at_least.as_deref().map(|text| duration_ms("--hold-at-least", text)).transpose()?;
             policy.hold_at_least_ms = at_least.unwrap_or(0);
             policy.if_busy = if_busy.as_deref().map_or(Ok(IfBusy::Fail), plan::if_busy)?;
             let resources = plan::resources(name("RESOURCE", resource)?, or)?;
@@ -57,8 +68,8 @@ pub(crate) fn run(common: &Common, command: &LeaseCommand, around: &Surroundings
 
 fn policy(ttl: Option<&str>, lock_delay: Option<&str>, kill_after: Option<&str>) -> Result<Policy, Trouble> {
     let ttl_ms = ttl.map_or(Ok(Policy::default().ttl_ms), |text| duration_ms("--ttl", text))?;
-    let kill_after_ms =
-        kill_after.map_or(Ok(Policy::default_kill_after_ms(ttl_ms)), |text| duration_ms("--kill-after", text))?;
+    let kill_after_ms = kill_after
+        .map_or(Ok(Policy::default_kill_after_ms(ttl_ms)), |text| duration_ms("--kill-after", text))?;
     let lock_delay_ms = lock_delay.map_or(Ok(0), |text| duration_ms("--lock-delay", text))?;
     let policy = Policy { ttl_ms, kill_after_ms, lock_delay_ms, ..Policy::default() };
     policy.check().map_err(|why| Trouble::config(why.to_string()))?;
@@ -73,10 +84,16 @@ fn token_of(text: &str) -> Result<Token, Trouble> {
 fn script_owner(pid: Option<i32>) -> Result<Owner, Trouble> {
     let me = plan::me();
     match pid {
-        None => Ok(Owner { boot: String::new(), pid: std::os::unix::process::parent_id().cast_signed(), start: 0, ..me }),
+        None => Ok(Owner {
+            boot: String::new(),
+            pid: std::os::unix::process::parent_id().cast_signed(),
+            start: 0,
+            ..me
+        }),
         Some(pid) => {
             let process = semel_supervise::process::find(pid);
-            let process = process.ok_or_else(|| Trouble::config(format!("--pid {pid}: there is no such process")))?;
+            let process =
+                process.ok_or_else(|| Trouble::config(format!("--pid {pid}: there is no such process")))?;
             Ok(Owner { pid: process.pid, start: process.start, ..me })
         }
     }
@@ -96,7 +113,9 @@ fn acquire(
     let voice = Voice::new(common);
     match got {
         ScriptLease::Granted { resource, grant } if common.json => {
-            print_json(json!({ "kind": "lease", "resource": resource, "held": true, "token": grant.token, "ttl_ms": policy.ttl_ms }));
+            print_json(
+                json!({ "kind": "lease", "resource": resource, "held": true, "token": grant.token, "ttl_ms": policy.ttl_ms }),
+            );
             Ok(0)
         }
         ScriptLease::Granted { grant, .. } => {
@@ -145,9 +164,14 @@ fn show(common: &Common, resource: &Name, seen: Option<&SeenLease>) {
             let token = seen.record.value.grant.token;
             let how = match seen.standing {
                 Standing::Lapsed { for_ms } => format!("lapsed {} ago", for_human(for_ms)),
-                Standing::Live { left_ms } if hold.resting => format!("rests for {} more (--hold-at-least)", span(left_ms)),
+                Standing::Live { left_ms } if hold.resting => {
+                    format!("rests for {} more (--hold-at-least)", span(left_ms))
+                }
                 Standing::Live { left_ms } if seen.owner_gone => {
-                    format!("its holder is gone, so the next run takes it at once (it would lapse in {})", span(left_ms))
+                    format!(
+                        "its holder is gone, so the next run takes it at once (it would lapse in {})",
+                        span(left_ms)
+                    )
                 }
                 Standing::Live { left_ms } => format!("ends in {} unless renewed", span(left_ms)),
             };
@@ -178,7 +202,8 @@ fn hold(
         voice.detail("a run around this one holds it already: going on under its lease");
         return Err(exec(&command));
     }
-    let what = format!("lease hold {}", command.argv.first().map(|word| word.to_string_lossy()).unwrap_or_default());
+    let what =
+        format!("lease hold {}", command.argv.first().map(|word| word.to_string_lossy()).unwrap_or_default());
     let what: String = what.chars().filter(|c| !c.is_control()).collect();
     let plan = RunPlan { work: None, what, resources, policy, payload: None, command: None };
     let mut task = CommandTask::new(command, None, around, &around.state_dir()?, voice);

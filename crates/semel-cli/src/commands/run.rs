@@ -5,6 +5,7 @@ use semel_core::claim::Busy;
 use semel_core::entry::{Ending, Entry, State};
 use semel_core::lease::Before;
 use semel_core::payload::Change;
+use semel_core::story::ended;
 use serde_json::{Value, json};
 
 use crate::args::{Common, RunArgs};
@@ -56,11 +57,15 @@ fn tell(voice: &Voice, event: &Event<'_>) {
         }
         Event::Probed(answer) => voice.detail(&format!("probe: {answer:?}")),
         Event::Renewed => voice.detail("lease renewed"),
-        Event::RenewalFailed(why) => voice.say(&format!("the lease could not be renewed, trying again: {why}")),
+        Event::RenewalFailed(why) => {
+            voice.say(&format!("the lease could not be renewed, trying again: {why}"))
+        }
         Event::Retrying { ending, pause_ms } => {
             voice.say(&format!("{}; trying again in {}", ended(ending), span(*pause_ms)));
         }
-        Event::LeftBehind(count) => voice.detail(&format!("{count} processes that the command left behind were ended")),
+        Event::LeftBehind(count) => {
+            voice.detail(&format!("{count} processes that the command left behind were ended"))
+        }
         Event::JournalFailed(why) => voice.detail(&format!("the skip is not in the journal: {why}")),
     }
 }
@@ -69,7 +74,8 @@ fn tell(voice: &Voice, event: &Event<'_>) {
 pub(crate) fn held(busy: &Busy) -> String {
     let Busy { resource, held, same_work } = busy;
     let hold = &held.hold;
-    let what = if *same_work { "it is running".to_owned() } else { format!("{resource} is held for {}", hold.what) };
+    let what =
+        if *same_work { "it is running".to_owned() } else { format!("{resource} is held for {}", hold.what) };
     let until = if held.draining {
         format!("its lease lapsed, the lock delay ends in {}", span(held.wait_ms))
     } else {
@@ -78,33 +84,22 @@ pub(crate) fn held(busy: &Busy) -> String {
     format!("{what} by {} since {} (token {}); {until}", hold.owner, when(hold.since_ms), held.token)
 }
 
-/// How an attempt ended, in words.
-pub(crate) fn ended(ending: &Ending) -> String {
-    match ending {
-        Ending::None => "not ended".into(),
-        Ending::Succeeded => "succeeded".into(),
-        Ending::Failed { code } => format!("failed with exit code {code}"),
-        Ending::Killed { signal } => format!("was ended by signal {signal}"),
-        Ending::TimedOut => "ran longer than --timeout and was stopped".into(),
-        Ending::Interrupted { signal } => format!("was interrupted by signal {signal}"),
-        Ending::LeaseLost => "lost its lease and was stopped".into(),
-        Ending::NotStarted { code } => format!("could not be started ({code})"),
-        Ending::Vanished => "vanished".into(),
-        Ending::ProbedDone => "was found done by the probe".into(),
-        Ending::ProbedUnknown { answer } => format!("is in doubt: {answer}"),
-    }
-}
-
 /// The exact words that settle an entry.
 pub(crate) fn how_to_resolve(work: &str) -> String {
     let quoted = shell_quote(work);
-    format!("look with: semel why {quoted}; settle with: semel resolve {quoted} --done|--not-done|--retry --because TEXT")
+    format!(
+        "look with: semel why {quoted}; settle with: semel resolve {quoted} --done|--not-done|--retry --because TEXT"
+    )
 }
 
 /// A word that a shell takes as it is.
 pub(crate) fn shell_quote(text: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "@._-/:=%+,".contains(c);
-    if !text.is_empty() && text.chars().all(plain) { text.to_owned() } else { format!("'{}'", text.replace('\'', r"'\''")) }
+    if !text.is_empty() && text.chars().all(plain) {
+        text.to_owned()
+    } else {
+        format!("'{}'", text.replace('\'', r"'\''"))
+    }
 }
 
 fn who_did_it(entry: &Entry) -> String {
@@ -117,7 +112,9 @@ fn who_did_it(entry: &Entry) -> String {
         _ => "",
     };
     match entry.last_attempt() {
-        Some(a) => format!("attempt {} by {} at {}{by}", a.n, a.owner, when(a.ended_ms.unwrap_or(entry.changed_ms))),
+        Some(a) => {
+            format!("attempt {} by {} at {}{by}", a.n, a.owner, when(a.ended_ms.unwrap_or(entry.changed_ms)))
+        }
         None => format!("at {}", when(entry.changed_ms)),
     }
 }
@@ -129,15 +126,23 @@ pub(crate) fn speak(voice: &Voice, what: &str, report: &Report, code: u8) {
         return;
     }
     match report {
-        Report::AlreadyDone(entry) => voice.mention(&format!("{what} is done ({}): skipped", who_did_it(entry))),
+        Report::AlreadyDone(entry) => {
+            voice.mention(&format!("{what} is done ({}): skipped", who_did_it(entry)))
+        }
         Report::Yielded(busy) => voice.mention(&format!("{what} skipped: {}", held(busy))),
         Report::Busy(busy) => voice.say(&format!("{what} not run: {}", held(busy))),
         Report::NeedsPerson { entry, ran } => {
             let why = match (&entry.state, ran) {
                 (State::Quarantined, Some(ran)) => {
-                    format!("{} for the {} time in a row and is quarantined", ended(&ran.ending), ordinal(entry.failures))
+                    format!(
+                        "{} for the {} time in a row and is quarantined",
+                        ended(&ran.ending),
+                        ordinal(entry.failures)
+                    )
                 }
-                (State::Quarantined, None) => format!("not run: it is quarantined after {} failures in a row", entry.failures),
+                (State::Quarantined, None) => {
+                    format!("not run: it is quarantined after {} failures in a row", entry.failures)
+                }
                 (State::InDoubt { why }, _) => format!("not run: it is in doubt: {why}"),
                 (state, _) => format!("not run: it is {}", state.word()),
             };
@@ -157,16 +162,24 @@ pub(crate) fn speak(voice: &Voice, what: &str, report: &Report, code: u8) {
                     format!("{} {how}", if pointer.is_empty() { "the payload" } else { pointer })
                 })
                 .collect();
-            let more = if changes.len() > 20 { format!(" and {} more", changes.len() - 20) } else { String::new() };
+            let more =
+                if changes.len() > 20 { format!(" and {} more", changes.len() - 20) } else { String::new() };
             voice.say(&format!(
                 "{what} not run: the key is bound to another payload ({}{more}); the first is {} ({}); give it another key, or name fields that may differ with --volatile",
                 fields.join(", "), entry.state.word(), who_did_it(entry),
             ));
         }
         Report::Ran { ran, .. } => match (&ran.ending, &ran.not_started) {
-            (Ending::Succeeded | Ending::ProbedDone, _) => voice.detail(&format!("{what} {} in {}", ended(&ran.ending), took(ran))),
+            (Ending::Succeeded | Ending::ProbedDone, _) => {
+                voice.detail(&format!("{what} {} in {}", ended(&ran.ending), took(ran)))
+            }
             (_, Some(why)) => voice.say(&format!("{what} not run: {}", why.why)),
-            _ => voice.say(&format!("{what} {} (attempt {}, after {})", ended(&ran.ending), ran.begin.attempt, took(ran))),
+            _ => voice.say(&format!(
+                "{what} {} (attempt {}, after {})",
+                ended(&ran.ending),
+                ran.begin.attempt,
+                took(ran)
+            )),
         },
         Report::LeaseLost { ran, why } => voice.say(&format!(
             "{what} lost its lease on {} (token {}): {why}; the command was stopped",

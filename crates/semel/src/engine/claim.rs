@@ -28,6 +28,9 @@ const GONE_CHECK: Duration = Duration::from_millis(500);
 const UNKNOWN_PATIENCE: Duration = Duration::from_secs(10);
 const UNKNOWN_PAUSE: Duration = Duration::from_millis(50);
 
+/// How many writes may go unanswered, each looked for and not found, before the run gives up.
+const UNKNOWN_TRIES: u32 = 3;
+
 /// A claim whose write may or may not have been applied.
 struct Sent {
     claim: Claim,
@@ -46,6 +49,7 @@ impl Engine {
         let began = self.clock.now();
         let mut resources = plan.resources.clone();
         let mut unanswered: Option<Sent> = None;
+        let mut unknowns = Unknowns::default();
         loop {
             let looked = self.look(plan.work.as_ref(), &resources).await;
             let view = match looked {
@@ -77,7 +81,10 @@ impl Engine {
                     match self.write_claim(&claim).await? {
                         Written::Applied(versions) => return Ok(self.claimed(plan, at, claim, versions)),
                         Written::Refused => {}
-                        Written::Unknown => unanswered = Some(Sent { claim, at }),
+                        Written::Unknown(why) => {
+                            unanswered = Some(Sent { claim, at });
+                            unknowns.another(why).await.map_err(Report::StoreDown)?;
+                        }
                     }
                 }
                 Decision::Claimed => {
@@ -106,7 +113,8 @@ impl Engine {
                     let changes = changes(&writes).map_err(|why| Report::Unusable(why.to_string()))?;
                     match self.store.swap(&changes, Durability::Durable).await {
                         Ok(_) => return Err(Report::NeedsPerson { entry, ran: None }),
-                        Err(StoreError::Refused(_) | StoreError::Unknown(_)) => {}
+                        Err(StoreError::Refused(_)) => {}
+                        Err(StoreError::Unknown(why)) => unknowns.another(why).await.map_err(Report::StoreDown)?,
                         Err(StoreError::Unavailable(why)) => return Err(Report::StoreDown(why)),
                     }
                 }
@@ -126,14 +134,15 @@ impl Engine {
                     at.and_then(|at| versions.get(at).cloned())
                 };
                 let lease = version_of(RecordKey::lease(&claim.resource));
-                let entry = claim.intent.as_ref().and_then(|intent| version_of(RecordKey::entry(&intent.entry.work)));
+                let entry =
+                    claim.intent.as_ref().and_then(|intent| version_of(RecordKey::entry(&intent.entry.work)));
                 let Some(lease) = lease.filter(|_| entry.is_some() == claim.intent.is_some()) else {
                     return Err(Report::Unusable("the store answered a swap without its versions".into()));
                 };
                 Ok(Written::Applied((lease, entry)))
             }
             Err(StoreError::Refused(_)) => Ok(Written::Refused),
-            Err(StoreError::Unknown(_)) => Ok(Written::Unknown),
+            Err(StoreError::Unknown(why)) => Ok(Written::Unknown(why)),
             Err(StoreError::Unavailable(why)) => Err(Report::StoreDown(why)),
         }
     }
@@ -150,7 +159,10 @@ impl Engine {
         let held = Held {
             begin,
             lease: Seen { value: claim.lease.lease, version: versions.0 },
-            entry: claim.intent.zip(versions.1).map(|(intent, version)| Seen { value: intent.entry, version }),
+            entry: claim
+                .intent
+                .zip(versions.1)
+                .map(|(intent, version)| Seen { value: intent.entry, version }),
             trust: Trust::new(&plan.policy, counts_from),
             since: sent_at,
         };
@@ -176,7 +188,10 @@ impl Engine {
             let why = if busy.same_work {
                 SkipReason::Running { token: busy.held.token.value() }
             } else {
-                SkipReason::Busy { resource: busy.resource.to_string(), held_for: busy.held.hold.what.clone() }
+                SkipReason::Busy {
+                    resource: busy.resource.to_string(),
+                    held_for: busy.held.hold.what.clone(),
+                }
             };
             if let Some(work) = &plan.work {
                 self.note_skip(work, why, tell).await;
@@ -205,7 +220,24 @@ enum Written {
     /// With these versions of the lease and the entry.
     Applied(Versions),
     Refused,
-    Unknown,
+    Unknown(String),
+}
+
+/// Counts the writes that went unanswered: a store that never answers (a full disk, say) must not be asked for
+/// ever.
+#[derive(Default)]
+pub(super) struct Unknowns(u32);
+
+impl Unknowns {
+    /// Another one: pause and look, or give up with this reason.
+    pub(super) async fn another(&mut self, why: String) -> Result<(), String> {
+        self.0 += 1;
+        if self.0 >= UNKNOWN_TRIES {
+            return Err(why);
+        }
+        tokio::time::sleep(UNKNOWN_PAUSE).await;
+        Ok(())
+    }
 }
 
 /// The versions of the lease and of the entry that a claim wrote.

@@ -167,4 +167,3 @@ fn lost(seen: Option<&SeenLease>, begin: &Begin) -> Renewal {
         Ok(_) => Renewal::Failed("the store refused a renewal that it should grant".into()),
     }
 }
-

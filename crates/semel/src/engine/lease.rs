@@ -8,6 +8,7 @@ use semel_core::policy::Policy;
 use semel_core::record::{RecordKey, Standing};
 use semel_core::token::{Grant, Token};
 
+use super::claim::Unknowns;
 use super::view::{LookError, changes};
 use super::{Engine, draw_nonce};
 use crate::store::{Durability, StoreError};
@@ -37,6 +38,7 @@ impl Engine {
         what: &str,
     ) -> Result<ScriptLease, LookError> {
         let nonce = draw_nonce().map_err(StoreError::Unavailable)?;
+        let mut unknowns = Unknowns::default();
         loop {
             let view = self.look(None, resources).await?;
             let now_ms = self.clock.wall_ms();
@@ -46,10 +48,16 @@ impl Engine {
                 Decision::Claim(claim) => {
                     match self.store.swap(&changes(&claim.writes())?, Durability::Durable).await {
                         Ok(_) => {
-                            return Ok(ScriptLease::Granted { grant: claim.grant(), resource: claim.resource });
+                            return Ok(ScriptLease::Granted {
+                                grant: claim.grant(),
+                                resource: claim.resource,
+                            });
                         }
                         // looked at again: our own nonce tells whether it was applied
-                        Err(StoreError::Refused(_) | StoreError::Unknown(_)) => {}
+                        Err(StoreError::Unknown(why)) => {
+                            unknowns.another(why).await.map_err(StoreError::Unavailable)?;
+                        }
+                        Err(StoreError::Refused(_)) => {}
                         Err(why) => return Err(why.into()),
                     }
                 }
@@ -85,6 +93,7 @@ impl Engine {
     /// Give back a lease that is held under this token.
     pub async fn release(&self, resource: &Name, token: Token) -> Result<Result<(), Lost>, LookError> {
         let mut unanswered = false;
+        let mut unknowns = Unknowns::default();
         loop {
             let seen = self.lease_of(resource).await?;
             let released = match lease::release(seen.as_ref(), token, None, 0) {
@@ -96,7 +105,10 @@ impl Engine {
             match self.store.swap(&changes(&[released.write(resource)])?, Durability::Durable).await {
                 Ok(_) => return Ok(Ok(())),
                 Err(StoreError::Refused(_)) => {}
-                Err(StoreError::Unknown(_)) => unanswered = true,
+                Err(StoreError::Unknown(why)) => {
+                    unanswered = true;
+                    unknowns.another(why).await.map_err(StoreError::Unavailable)?;
+                }
                 Err(why) => return Err(why.into()),
             }
         }

@@ -34,8 +34,12 @@ mod claim;
 mod hold;
 pub mod journal;
 pub mod lease;
+pub mod ledger;
+pub mod proof;
 mod run;
 mod settle;
+pub mod sweep;
+pub mod verdict;
 pub mod view;
 
 pub use hold::Held;

@@ -8,7 +8,8 @@ use semel_core::entry::{Ending, is_capped};
 use super::hold::{Heart, Renewal};
 use super::settle::{Outcome, Unsettled};
 use super::{
-    Caught, Engine, Event, Held, NotStarted, Probed, Ran, Report, RunPlan, Signals, Task, TaskEnd, Tell, draw_nonce,
+    Caught, Engine, Event, Held, NotStarted, Probed, Ran, Report, RunPlan, Signals, Task, TaskEnd, Tell,
+    draw_nonce,
 };
 use crate::clock::Moment;
 
@@ -152,13 +153,22 @@ impl Watch<'_> {
         tell: Tell<'_>,
     ) -> Try {
         let policy = &self.plan.policy;
+        // before the start: a stall between the two must not leave a command without an end
+        task.trust_until(held.trust.ends);
         if let Err(not_started) = task.start(&held.begin).await {
             let ending = Ending::NotStarted { code: not_started.code };
             return Try { ending, end: None, not_started: Some(not_started), lost: None };
         }
-        task.trust_until(held.trust.ends);
         self.timeout_at = policy.timeout_ms.map(|ms| self.engine.clock.now().plus_ms(ms));
-        let watched = self.over_task(held, task, signals, tell).await;
+        let mut watched = self.over_task(held, task, signals, tell).await;
+        // A machine that slept finds out first that its time is up. If the command had come to its end before, that
+        // is no unknown outcome: it is recorded, unless the ledger has gone on.
+        if !matches!(watched, Watched::Ended(_))
+            && self.plan.work.is_some()
+            && let Some(end @ TaskEnd::Exited(_)) = without_waiting(task.ended()).await
+        {
+            watched = Watched::Ended(end);
+        }
         let grace = Duration::from_millis(policy.kill_after_ms);
         let inside_the_lease = |engine: &Engine| grace.min(engine.clock.now().until(held.trust.ends));
         let (end, cut) = match watched {
@@ -168,7 +178,9 @@ impl Watch<'_> {
                 let end = task.stop(grace).await;
                 (end, Some((Ending::LeaseLost, Some(why))))
             }
-            Watched::TimedOut => (task.stop(inside_the_lease(self.engine)).await, Some((Ending::TimedOut, None))),
+            Watched::TimedOut => {
+                (task.stop(inside_the_lease(self.engine)).await, Some((Ending::TimedOut, None)))
+            }
             Watched::Overdue => (task.stop(Duration::ZERO).await, None),
         };
         let left_behind = task.clear(inside_the_lease(self.engine)).await;
@@ -204,7 +216,9 @@ impl Watch<'_> {
                     Some(Stepped::TimedOut | Stepped::Overdue) | None => {}
                 }
                 if let Some((signal, _)) = self.asked_to_end {
-                    break Watched::Ended(Probed::Unknown(format!("the probe was interrupted by signal {signal}")));
+                    break Watched::Ended(Probed::Unknown(format!(
+                        "the probe was interrupted by signal {signal}"
+                    )));
                 }
             }
         };
@@ -231,10 +245,7 @@ impl Watch<'_> {
             Some(work) if !work.is_always() => is_capped(failures, policy.max_failures),
             _ => false,
         };
-        one.ending.is_failure()
-            && one.not_started.is_none()
-            && tries <= policy.retries
-            && !capped
+        one.ending.is_failure() && one.not_started.is_none() && tries <= policy.retries && !capped
     }
 
     /// The pause before a retry, with the lease kept alive.
@@ -324,11 +335,12 @@ impl Watch<'_> {
         if now >= held.trust.renew_at {
             self.heart.beat();
         }
-        let wake_at = [Some(held.trust.stop_by), self.timeout_at, overdue_at, self.heart.due(held.trust.renew_at)]
-            .into_iter()
-            .flatten()
-            .min()
-            .unwrap_or(held.trust.stop_by);
+        let wake_at =
+            [Some(held.trust.stop_by), self.timeout_at, overdue_at, self.heart.due(held.trust.renew_at)]
+                .into_iter()
+                .flatten()
+                .min()
+                .unwrap_or(held.trust.stop_by);
         tokio::select! {
             biased;
             () = clock.sleep_until(wake_at) => None,
@@ -358,6 +370,15 @@ enum Stepped<T> {
     Lost { why: String, at_once: bool },
     TimedOut,
     Overdue,
+}
+
+/// What a future has to say at once.
+async fn without_waiting<T>(future: impl Future<Output = T>) -> Option<T> {
+    tokio::select! {
+        biased;
+        value = future => Some(value),
+        () = std::future::ready(()) => None,
+    }
 }
 
 fn random() -> u32 {

@@ -43,7 +43,12 @@ impl Engine {
         }
     }
 
-    async fn conclude(&self, held: Held, mut entry: Seen<Entry>, outcome: Outcome) -> Result<Entry, Unsettled> {
+    async fn conclude(
+        &self,
+        held: Held,
+        mut entry: Seen<Entry>,
+        outcome: Outcome,
+    ) -> Result<Entry, Unsettled> {
         let give_up = held.trust.ends.max(self.clock.now().plus_ms(PATIENCE_MS));
         let settle = Settle {
             grant: &held.begin.grant,

@@ -26,7 +26,9 @@ fn with(policy: Policy) -> RunPlan {
 
 fn ending(report: &Report) -> Ending {
     match report {
-        Report::Ran { ran, .. } | Report::LeaseLost { ran, .. } | Report::Unrecorded { ran, .. } => ran.ending.clone(),
+        Report::Ran { ran, .. } | Report::LeaseLost { ran, .. } | Report::Unrecorded { ran, .. } => {
+            ran.ending.clone()
+        }
         other => panic!("it did not run: {other:?}"),
     }
 }
@@ -87,7 +89,10 @@ async fn a_store_that_stays_down_stops_the_work_inside_the_lease() {
     assert!(matches!(report, Report::LeaseLost { .. }), "{report:?}");
     let (at, grace) = task.stopped().unwrap();
     let policy = Policy::default();
-    assert!(began.until(at) >= Duration::from_millis(2 * policy.heartbeat_ms()), "not before two heartbeats were lost");
+    assert!(
+        began.until(at) >= Duration::from_millis(2 * policy.heartbeat_ms()),
+        "not before two heartbeats were lost"
+    );
     let last_kill = began.until(at) + grace;
     assert!(last_kill <= Duration::from_millis(policy.trust_ms()), "the last KILL at {last_kill:?}");
     assert_eq!(grace, Duration::from_millis(policy.kill_after_ms));
@@ -113,7 +118,10 @@ async fn a_lease_that_another_has_taken_stops_the_work_at_once() {
     assert!(matches!(&report, Report::LeaseLost { why, .. } if why.contains("taken over")), "{report:?}");
     let (at, grace) = task.stopped().unwrap();
     assert_eq!(grace, Duration::ZERO, "there is no lease left for a grace to fall into");
-    assert!(began.until(at) <= Duration::from_millis(job.policy.heartbeat_ms() + 100), "at the first heartbeat");
+    assert!(
+        began.until(at) <= Duration::from_millis(job.policy.heartbeat_ms() + 100),
+        "at the first heartbeat"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -200,6 +208,19 @@ async fn nothing_runs_on_a_store_that_is_down() {
     assert_eq!(task.starts(), 0);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_store_that_never_answers_a_write_is_not_asked_for_ever() {
+    let stage = Stage::new();
+    stage.store.swaps(&[Fault::LostUnknown; 1_000]);
+    let mut task = FakeTask::new(&stage, SHORT);
+    assert!(matches!(stage.run(1, &plan("job"), &mut task).await, Report::StoreDown(_)));
+    assert_eq!(task.starts(), 0);
+    assert!(stage.store.calls().len() < 10, "{:?}", stage.store.calls());
+    let job = plan("job");
+    let engine = stage.engine(1);
+    assert!(engine.acquire(&job.resources, &job.policy, &engine.me, "script").await.is_err());
+}
+
 /// An attempt that vanished in the middle, its lease lapsed.
 async fn lose_an_attempt(stage: &Stage, job: &RunPlan) {
     let mut task = FakeTask::new(stage, LONG);
@@ -264,7 +285,8 @@ async fn failed_tries_are_repeated_inside_one_claim_and_counted() {
     let entry = stage.state(&job).await.unwrap();
     assert_eq!((entry.attempts, entry.failures), (3, 0));
 
-    let job = RunPlan { policy: Policy { retries: 9, max_failures: 3, ..Policy::default() }, ..plan("poison") };
+    let job =
+        RunPlan { policy: Policy { retries: 9, max_failures: 3, ..Policy::default() }, ..plan("poison") };
     let mut task = FakeTask::new(&stage, SHORT);
     task.ends = [TaskEnd::Exited(1); 10].into();
     let report = stage.run(1, &job, &mut task).await;

@@ -13,7 +13,8 @@ use semel::core::policy::Policy;
 use semel::core::record::{RecordKey, Version};
 use semel::core::work::Work;
 use semel::engine::{
-    Begin, Caught, Engine, NotStarted, Probed, Report, RunPlan, Signals, Strangers, Task, TaskEnd, Undisturbed,
+    Begin, Caught, Engine, NotStarted, Probed, Report, RunPlan, Signals, Strangers, Task, TaskEnd,
+    Undisturbed,
 };
 use semel::store::memory::Memory;
 use semel::store::{Change, Durability, Loaded, Pending, Record, Store, StoreError};
@@ -129,7 +130,10 @@ impl Faulty {
     }
 }
 
-async fn through<T>(fault: Fault, call: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
+async fn through<T>(
+    fault: Fault,
+    call: impl Future<Output = Result<T, StoreError>>,
+) -> Result<T, StoreError> {
     match fault {
         Fault::None => call.await,
         Fault::Down => Err(StoreError::Unavailable("down".into())),
@@ -163,11 +167,21 @@ impl Store for Faulty {
         Box::pin(through(fault, self.memory.touch(key, version)))
     }
 
-    fn scan<'a>(&'a self, prefix: &'a str, after: Option<&'a RecordKey>, limit: usize) -> Pending<'a, Vec<Record>> {
+    fn scan<'a>(
+        &'a self,
+        prefix: &'a str,
+        after: Option<&'a RecordKey>,
+        limit: usize,
+    ) -> Pending<'a, Vec<Record>> {
         self.memory.scan(prefix, after, limit)
     }
 
-    fn changed<'a>(&'a self, key: &'a RecordKey, version: Option<&'a Version>, within: Duration) -> Pending<'a, bool> {
+    fn changed<'a>(
+        &'a self,
+        key: &'a RecordKey,
+        version: Option<&'a Version>,
+        within: Duration,
+    ) -> Pending<'a, bool> {
         self.memory.changed(key, version, within)
     }
 }

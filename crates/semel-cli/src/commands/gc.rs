@@ -1,0 +1,184 @@
+//! `semel gc`: remove what is past its time, and tidy the store.
+
+use std::collections::BTreeSet;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, UNIX_EPOCH};
+
+use semel::clock::boottime;
+use semel::engine::Engine;
+use semel::engine::sweep::Swept;
+use semel::store::sqlite::Sqlite;
+use semel_core::token::Nonce;
+use serde_json::json;
+
+use crate::args::{Common, GcArgs};
+use crate::neighbours::RUN_VAR;
+use crate::out::{Voice, print, print_json};
+use crate::plan::{self, Surroundings};
+use crate::runtime;
+use crate::table::clean;
+use crate::trouble::Trouble;
+
+/// A run's directory without a run is left alone for so long.
+const SCRATCH_AGE: Duration = Duration::from_secs(24 * 3600);
+/// The most of them that one gc looks at.
+const SCRATCH_MOST: usize = 10_000;
+const QUIET: Duration = Duration::from_secs(1);
+
+pub(crate) fn run(common: &Common, args: &GcArgs, around: &Surroundings) -> Result<u8, Trouble> {
+    let path = plan::sqlite_path(&plan::store_url(common, around)?)?;
+    if !path.exists() {
+        Voice::new(common).say(&format!("there is no ledger at {} yet: nothing to tidy", path.display()));
+        return Ok(0);
+    }
+    let store = plan::open_sqlite(common, around)?;
+    let engine = plan::engine_on(store.clone());
+    runtime()?.block_on(tidy(common, args, around, &store, &engine))
+}
+
+async fn tidy(
+    common: &Common,
+    args: &GcArgs,
+    around: &Surroundings,
+    store: &Sqlite,
+    engine: &Engine,
+) -> Result<u8, Trouble> {
+    if let Some(to) = &args.backup {
+        store.backup(to).await?;
+    }
+    let mut progress = Progress::new(Voice::new(common));
+    let swept = engine.sweep(args.dry_run, &mut |swept| progress.tell(swept)).await;
+    progress.end();
+    let swept = swept?;
+    let runs = around.state_dir()?.join("run");
+    let stale = stale_scratch(engine, &runs).await?;
+    let mut scratch = stale.len();
+    if !args.dry_run {
+        scratch = stale.iter().filter(|path| std::fs::remove_dir_all(path).is_ok()).count();
+        store.checkpoint().await?;
+    }
+    let facts = store.facts().await?;
+    if common.json {
+        print_json(json!({
+            "kind": "gc", "dry_run": args.dry_run, "looked_at": swept.looked_at, "notes": swept.notes,
+            "attempts": swept.attempts, "forgotten": swept.forgotten, "run_directories": scratch,
+            "unreadable": swept.unreadable, "backup": args.backup, "bytes": facts.bytes, "wal_bytes": facts.wal_bytes,
+        }));
+    } else {
+        tell(args, &swept, scratch);
+    }
+    Ok(0)
+}
+
+fn tell(args: &GcArgs, swept: &Swept, scratch: usize) {
+    let Swept { looked_at, notes, attempts, forgotten, unreadable } = *swept;
+    if let Some(to) = &args.backup {
+        print(&format!("backed up to {}", clean(&to.to_string_lossy())));
+    }
+    let verb = if args.dry_run { "would remove" } else { "removed" };
+    let scratch = scratch as u64;
+    let parts: Vec<String> = [
+        (notes, "note of the journal", "notes of the journal"),
+        (attempts, "old attempt", "old attempts"),
+        (forgotten, "done entry past its --remember", "done entries past their --remember"),
+        (scratch, "left-over run directory", "left-over run directories"),
+    ]
+    .iter()
+    .filter(|(count, ..)| *count > 0)
+    .map(|(count, one, many)| format!("{count} {}", if *count == 1 { one } else { many }))
+    .collect();
+    match parts.is_empty() {
+        true => print(&format!("{looked_at} records: nothing is past its time")),
+        false => print(&format!("{looked_at} records: {verb} {}", parts.join(", "))),
+    }
+    if forgotten > 0 {
+        let may = if args.dry_run { "would be" } else { "is" };
+        print(&format!("what was done there {may} no longer known: its next run does it again"));
+    }
+    if unreadable > 0 {
+        print(&format!(
+            "left alone because they cannot be read: {unreadable} entries; look with: semel doctor"
+        ));
+    }
+}
+
+/// Directories of runs that are gone, by every witness: old, no live lease carries their name, and no process of
+/// this machine says that it belongs to them (a run may use another store).
+async fn stale_scratch(engine: &Engine, runs: &Path) -> Result<Vec<PathBuf>, Trouble> {
+    let Ok(listed) = std::fs::read_dir(runs) else { return Ok(Vec::new()) };
+    let now = UNIX_EPOCH + Duration::from_millis(engine.clock.wall_ms());
+    let is_old = |entry: &std::fs::DirEntry| {
+        let found = entry.metadata().ok().filter(std::fs::Metadata::is_dir);
+        let age = found.and_then(|found| now.duration_since(found.modified().ok()?).ok());
+        age.is_some_and(|age| age > SCRATCH_AGE)
+    };
+    let named = |entry: std::fs::DirEntry| {
+        let nonce: Nonce = entry.file_name().to_str()?.parse().ok()?;
+        is_old(&entry).then(|| (nonce, entry.path()))
+    };
+    let mut stale: Vec<(Nonce, PathBuf)> =
+        listed.filter_map(|entry| named(entry.ok()?)).take(SCRATCH_MOST).collect();
+    if stale.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut alive = nonces_of_processes();
+    let mut from = None;
+    loop {
+        let (leases, next) = engine.leases(from.as_ref()).await?;
+        let held = leases.iter().filter(|(_, seen)| seen.is_held() && !seen.owner_gone);
+        alive.extend(held.map(|(_, seen)| seen.record.value.grant.nonce));
+        from = next;
+        if from.is_none() {
+            break;
+        }
+    }
+    stale.retain(|(nonce, _)| !alive.contains(nonce));
+    Ok(stale.into_iter().map(|(_, path)| path).collect())
+}
+
+/// The runs that processes of this machine say they belong to, as far as we may see.
+fn nonces_of_processes() -> BTreeSet<Nonce> {
+    let Ok(processes) = std::fs::read_dir("/proc") else { return BTreeSet::new() };
+    let marker = format!("{RUN_VAR}=");
+    let nonce = |environ: Vec<u8>| {
+        let mut vars = environ.split(|byte| *byte == 0).filter_map(|var| std::str::from_utf8(var).ok());
+        vars.find_map(|var| var.strip_prefix(&marker)?.parse::<Nonce>().ok())
+    };
+    let is_process = |entry: &std::fs::DirEntry| {
+        entry.file_name().to_str().is_some_and(|name| name.parse::<u32>().is_ok())
+    };
+    let processes = processes.filter_map(Result::ok).filter(is_process);
+    processes.filter_map(|entry| std::fs::read(entry.path().join("environ")).ok().and_then(nonce)).collect()
+}
+
+/// A line on the terminal, once it takes longer than a moment.
+struct Progress {
+    voice: Voice,
+    begun: Duration,
+    told: Option<Duration>,
+}
+
+impl Progress {
+    fn new(voice: Voice) -> Progress {
+        Progress { voice, begun: boottime(), told: None }
+    }
+
+    fn tell(&mut self, swept: &Swept) {
+        const EVERY: Duration = Duration::from_millis(200);
+        let now = boottime();
+        let early = now.saturating_sub(self.begun) < QUIET
+            || self.told.is_some_and(|told| now.saturating_sub(told) < EVERY);
+        if self.voice.terminal && !self.voice.json && !early {
+            self.told = Some(now);
+            let removed = swept.notes + swept.attempts + swept.forgotten;
+            let _ = write!(anstream::stderr(), "\r{} records, {removed} past their time … ", swept.looked_at);
+        }
+    }
+
+    fn end(&self) {
+        if self.told.is_some() {
+            let _ = write!(anstream::stderr(), "\r{:60}\r", "");
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! `semel why KEY`: what happened to it, in plain words, and what the next run would do.
+
+use semel::engine::ledger::Outlook;
+use semel_core::entry::{CommandMark, Entry};
+use semel_core::story::{Line, Suppressed, story};
+use semel_core::work::Work;
+use serde_json::json;
+
+use super::find::{self, ledger, not_on_record, words};
+use super::run::how_to_resolve;
+use crate::args::{Common, KeyArgs};
+use crate::out::{print, print_json, when};
+use crate::plan::Surroundings;
+use crate::runtime;
+use crate::table::{clean, style_of, styled};
+use crate::trouble::Trouble;
+
+pub(crate) fn run(common: &Common, args: &KeyArgs, around: &Surroundings) -> Result<u8, Trouble> {
+    let engine = ledger(common, around)?;
+    runtime()?.block_on(async {
+        let work = find::work(common, &engine, &args.key).await?;
+        let outlook = engine.outlook(&work).await?;
+        let suppressed = engine.suppressed(&work).await?;
+        if common.json {
+            print_json(as_json(&work, &outlook, &suppressed));
+        } else {
+            tell(&work, &outlook, &suppressed);
+        }
+        match outlook.condition {
+            Some(_) => Ok(0),
+            None => Err(not_on_record(&engine, &work).await?),
+        }
+    })
+}
+
+fn lines(outlook: &Outlook, suppressed: &Suppressed) -> Vec<Line> {
+    let told = outlook.entry().zip(outlook.condition);
+    let mut lines =
+        told.map(|(entry, condition)| story(entry, condition, suppressed, words())).unwrap_or_default();
+    if let Some(CommandMark { program, digest }) =
+        outlook.entry().and_then(|entry: &Entry| entry.command.as_ref())
+    {
+        let digest = digest.get(..12).unwrap_or(digest);
+        lines.push(Line {
+            at_ms: None,
+            text: format!("the command that ran last was {program} (with its arguments: {digest})"),
+        });
+    }
+    lines
+}
+
+fn tell(work: &Work, outlook: &Outlook, suppressed: &Suppressed) {
+    match outlook.condition {
+        Some(condition) => {
+            print(&format!("{work} is {}", styled(style_of(condition), &condition.word().replace('_', " "))))
+        }
+        None => print(&format!("{work}: nothing is on record")),
+    }
+    for Line { at_ms, text } in lines(outlook, suppressed) {
+        let time = at_ms.map(when).unwrap_or_default();
+        print(&format!("  {time:19}  {}", clean(&text)));
+    }
+    print(&format!("The next run would: {}", clean(&outlook.next.words(words()))));
+    if outlook.condition.is_some_and(|condition| condition.needs_a_person()) {
+        print(&how_to_settle(work));
+    }
+}
+
+/// The exact words, without the hint to look at what is being looked at.
+fn how_to_settle(work: &Work) -> String {
+    let all = how_to_resolve(&work.to_string());
+    let settle = all.split_once("; ").map_or(all.as_str(), |(_, settle)| settle);
+    format!("S{}", settle.strip_prefix('s').unwrap_or(settle))
+}
+
+fn as_json(work: &Work, outlook: &Outlook, suppressed: &Suppressed) -> serde_json::Value {
+    let story: Vec<_> = lines(outlook, suppressed)
+        .into_iter()
+        .map(|Line { at_ms, text }| json!({ "at_ms": at_ms, "text": text }))
+        .collect();
+    let Suppressed { done, running, busy, last_ms } = suppressed;
+    json!({
+        "kind": "why", "work": work.to_string(), "key": work.key().to_string(),
+        "state": outlook.condition.map(|condition| condition.word()), "story": story,
+        "suppressed": { "done": done, "running": running, "busy": busy, "last_ms": last_ms },
+        "next": { "would": outlook.next.word(), "words": outlook.next.words(words()) },
+    })
+}
