@@ -90,6 +90,10 @@ pub(crate) fn store_url(common: &Common, around: &Surroundings) -> Result<String
     if let Some(url) = common.store.as_deref().or_else(|| around.text("SEMEL_STORE")) {
         return Ok(url.to_owned());
     }
+    // another ledger than the one that was meant would know nothing of what is done
+    if around.get("SEMEL_STORE").is_some_and(|url| url.to_str().is_none()) {
+        return Err(Trouble::config("SEMEL_STORE is not UTF-8: use another path"));
+    }
     let path = around.state_dir()?.join("ledger.db");
     let path = path
         .to_str()

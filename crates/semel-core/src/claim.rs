@@ -139,11 +139,18 @@ impl Claim {
         let ttl_ms = lease.hold.as_ref().map(|hold| hold.ttl_ms);
         let (resource, lease, expect) = (self.resource.clone(), lease.clone(), expect.clone());
         writes.push(match self.lease.before {
-            Before::Ours if mutant::on(Mutant::OwnGrantKeepsItsClock) => Write::Guard(Guard { resource, expect }),
+            Before::Ours if mutant::on(Mutant::OwnGrantKeepsItsClock) => {
+                Write::Guard(Guard { resource, expect })
+            }
             _ => Write::Lease { resource, lease, expect, ttl_ms },
         });
         let intent = self.intent.iter().filter(|_| !mutant::on(Mutant::ClaimWithoutIntent));
-        writes.extend(intent.map(|Intent { entry, expect }| Write::Entry { entry: entry.clone(), expect: expect.clone() }));
+        writes.extend(
+            intent.map(|Intent { entry, expect }| Write::Entry {
+                entry: entry.clone(),
+                expect: expect.clone(),
+            }),
+        );
         writes
     }
 
@@ -229,8 +236,10 @@ pub fn pulse(view: &View, resource: &Name, grant: &Grant) -> Pulse {
         Some(seen) => {
             let version = seen.record.version.clone();
             // a lapse could be undone by a store's clock that is set back; a newer grant or a gone owner cannot
-            let lapsed = seen.record.value.grant == *grant && !seen.owner_gone && seen.record.value.hold.is_some();
-            guard(if lapsed && !seen.is_held() && !mutant::on(Mutant::LapseGuardedByVersion) { Expect::Lapsed(version) } else { Expect::Version(version) })
+            let lapsed =
+                seen.record.value.grant == *grant && !seen.owner_gone && seen.record.value.hold.is_some();
+            let lapsed = lapsed && !seen.is_held() && !mutant::on(Mutant::LapseGuardedByVersion);
+            guard(if lapsed { Expect::Lapsed(version) } else { Expect::Version(version) })
         }
     }
 }
@@ -363,11 +372,19 @@ fn take(
                     expect: entry_expect,
                 });
                 let after_lost = torn.is_some();
-                return Decision::Claim(Claim { resource: resource.clone(), lease, intent, guards, first, after_lost });
+                return Decision::Claim(Claim {
+                    resource: resource.clone(),
+                    lease,
+                    intent,
+                    guards,
+                    first,
+                    after_lost,
+                });
             }
             Acquired::Held(held) => {
                 // the one that is free soonest is the one to wait for
-                let soonest = busy.as_ref().is_none_or(|(_, first): &(Name, Held)| held.wait_ms < first.wait_ms);
+                let soonest =
+                    busy.as_ref().is_none_or(|(_, first): &(Name, Held)| held.wait_ms < first.wait_ms);
                 if soonest {
                     busy = Some((resource.clone(), held));
                 }
@@ -410,6 +427,7 @@ fn intent(before: Option<&Entry>, work: &Work, ask: &Ask<'_>, resource: &Name, l
         nonce: lease.grant.nonce,
         resource: resource.clone(),
         owner: ask.owner.clone(),
+        command: ask.command.map(|mark| mark.digest.clone()),
         started_ms: ask.now_ms,
         ended_ms: None,
         ending: Ending::None,
@@ -479,6 +497,8 @@ pub enum Refusal {
     },
     /// It stands so already.
     Already,
+    /// A work of `--always` is never done.
+    NeverDone,
 }
 
 /// A person's verdict: what to write under which guards.
@@ -489,6 +509,9 @@ pub fn verdict(
     result: Option<serde_json::Value>,
 ) -> Result<(Entry, Expect, Vec<Guard>), Refusal> {
     let mut guards = Vec::new();
+    if seen.value.work.is_always() && verdict.said == Say::Done {
+        return Err(Refusal::NeverDone);
+    }
     match (&seen.value.state, verdict.said) {
         (State::Running { resource, grant }, _) => match pulse(view, resource, grant) {
             Pulse::LookAt(resource) => return Err(Refusal::LookAt(resource)),

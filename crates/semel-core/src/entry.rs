@@ -187,6 +187,9 @@ pub struct Attempt {
     pub resource: Name,
     /// By whom.
     pub owner: Owner,
+    /// The digest of its command, so that a changed one can be shown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub command: Option<String>,
     /// Wall clock, for people.
     pub started_ms: u64,
     /// Wall clock, for people.

@@ -148,12 +148,16 @@ pub fn story(entry: &Entry, condition: Condition, suppressed: &Suppressed, words
     }
     let mut verdicts = entry.verdicts.iter().peekable();
     let mut before = entry.log.first().map_or(0, |first| first.n.saturating_sub(1));
+    let mut command: Option<&String> = None;
     for attempt in &entry.log {
         while let Some(verdict) = verdicts.next_if(|verdict| verdict.at_ms <= attempt.started_ms) {
             say(Some(verdict.at_ms), judged(verdict));
         }
-        say(Some(attempt.started_ms), tried(attempt, before, condition, words));
+        let changed = command.is_some() && attempt.command.is_some() && attempt.command.as_ref() != command;
+        let drift = if changed { "; its command or arguments had changed" } else { "" };
+        say(Some(attempt.started_ms), tried(attempt, before, condition, words) + drift);
         before = attempt.n;
+        command = attempt.command.as_ref().or(command);
     }
     for verdict in verdicts {
         say(Some(verdict.at_ms), judged(verdict));

@@ -14,6 +14,19 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::sys;
 
+/// Remove empty leaves of callers that are gone, below our own cgroup: what stays behind when a caller and its
+/// keeper are killed at once. Answers how many.
+pub fn remove_stale_leaves() -> usize {
+    let Ok(entries) = own_cgroup().and_then(std::fs::read_dir) else { return 0 };
+    let stale = entries.flatten().filter(|entry| {
+        let name = entry.file_name();
+        let pid = name.to_str().and_then(|name| name.strip_prefix("semel-")?.split('-').next()?.parse().ok());
+        pid.is_some_and(|pid: i32| crate::process::find(pid).is_none())
+    });
+    // the kernel refuses to remove one that has processes in it
+    stale.filter(|entry| std::fs::remove_dir(entry.path()).is_ok()).count()
+}
+
 /// A leaf that exists.
 #[derive(Debug)]
 pub(crate) struct Leaf {

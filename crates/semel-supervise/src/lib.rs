@@ -47,6 +47,7 @@ mod sys;
 mod tree;
 mod wire;
 
+pub use cgroup::remove_stale_leaves;
 pub use clock::{boottime, sleep_boottime};
 pub use process::Process;
 pub use resolve::resolve;

@@ -55,6 +55,7 @@ async fn tidy(
     let stale = stale_scratch(engine, &runs).await?;
     let mut scratch = stale.len();
     if !args.dry_run {
+        semel_supervise::remove_stale_leaves();
         scratch = stale.iter().filter(|path| std::fs::remove_dir_all(path).is_ok()).count();
         store.checkpoint().await?;
     }

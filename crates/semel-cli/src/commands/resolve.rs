@@ -24,9 +24,6 @@ pub(crate) fn run(common: &Common, args: &ResolveArgs, around: &Surroundings) ->
     let engine = ledger(common, around)?;
     runtime()?.block_on(async {
         let work = find::work(common, &engine, &args.key).await?;
-        if saying.said == Say::Done && work.is_always() {
-            return Err(Trouble::input(format!("{work} runs every time and is never done: say --not-done")));
-        }
         match engine.judge(&work, &saying).await? {
             Judged::Changed { before, after } => {
                 tell(common, &engine, &work, before.state.word(), after.state.word(), true).await
@@ -35,6 +32,9 @@ pub(crate) fn run(common: &Common, args: &ResolveArgs, around: &Surroundings) ->
             Judged::Running { resource, lease } => {
                 let who = lease.as_ref().map(holder).unwrap_or_default();
                 Err(Trouble::with_code(exit::BUSY, format!("{work} is running on {resource}{who}: nothing was changed; wait for it, or stop it first")))
+            }
+            Judged::NeverDone => {
+                Err(Trouble::input(format!("{work} runs every time and is never done: say --not-done")))
             }
             Judged::Absent => Err(not_on_record(&engine, &work).await?),
         }

@@ -19,8 +19,10 @@ use super::shared::Shared;
 pub const RESOURCES: usize = 2;
 pub const KEYS: usize = 2;
 
-pub static RESOURCE: LazyLock<[Name; RESOURCES]> = LazyLock::new(|| ["r", "s"].map(|name| Name::new(name).unwrap()));
-pub static WORK: LazyLock<[Work; KEYS]> = LazyLock::new(|| ["a", "b"].map(|job| Work::once(Name::new(job).unwrap())));
+pub static RESOURCE: LazyLock<[Name; RESOURCES]> =
+    LazyLock::new(|| ["r", "s"].map(|name| Name::new(name).unwrap()));
+pub static WORK: LazyLock<[Work; KEYS]> =
+    LazyLock::new(|| ["a", "b"].map(|job| Work::once(Name::new(job).unwrap())));
 
 pub fn resource_index(name: &Name) -> usize {
     RESOURCE.iter().position(|known| known == name).unwrap()
@@ -84,7 +86,9 @@ impl Hash for Writes {
         for write in &self.0 {
             match write {
                 Write::Guard(Guard { resource, expect }) => (0, resource, expect).hash(state),
-                Write::Lease { resource, lease, expect, ttl_ms } => (1, resource, lease, expect, ttl_ms).hash(state),
+                Write::Lease { resource, lease, expect, ttl_ms } => {
+                    (1, resource, lease, expect, ttl_ms).hash(state)
+                }
                 Write::Entry { entry, expect } => (2, entry, expect).hash(state),
             }
         }
@@ -125,7 +129,9 @@ impl Store {
                 let (expect, stands) = self.asked(write);
                 match (expect, stands) {
                     (Expect::Absent, stands) => stands.is_none(),
-                    (Expect::Version(v) | Expect::Live(v) | Expect::Lapsed(v), Some((version, _))) => is(v, version),
+                    (Expect::Version(v) | Expect::Live(v) | Expect::Lapsed(v), Some((version, _))) => {
+                        is(v, version)
+                    }
                     (_, None) => false,
                 }
             }),
@@ -167,20 +173,29 @@ impl Store {
             Write::Guard(Guard { resource, .. }) => {
                 self.leases[resource_index(resource)].as_ref().map_or(0, |row| row.version)
             }
-            Write::Lease { resource, lease, ttl_ms, .. } => put(&mut self.leases[resource_index(resource)], lease, *ttl_ms),
+            Write::Lease { resource, lease, ttl_ms, .. } => {
+                put(&mut self.leases[resource_index(resource)], lease, *ttl_ms)
+            }
             Write::Entry { entry, .. } => put(&mut self.entries[key_index(&entry.work)], entry, None),
         }
     }
 
     /// The store's clock goes on, or is set, by so many ticks.
-    pub fn pass(&mut self, ticks: i8, remembered: i8) {
+    pub fn pass(&mut self, ticks: i8, remembered: u8) {
+        let floor = -i8::try_from(remembered).unwrap();
         for clock in self.leases.iter_mut().flatten().filter_map(|row| row.clock.as_mut()) {
-            clock.left = (clock.left - ticks).max(-remembered);
+            clock.left = (clock.left - ticks).max(floor);
         }
     }
 
     /// What a run or a person sees: the entry of its key, and the leases of all resources.
-    pub fn look(&self, key: Option<usize>, me: &Owner, is_gone: impl Fn(&Owner) -> bool, resources: usize) -> View {
+    pub fn look(
+        &self,
+        key: Option<usize>,
+        me: &Owner,
+        is_gone: impl Fn(&Owner) -> bool,
+        resources: usize,
+    ) -> View {
         let entry = key.and_then(|key| self.entries[key].as_ref()).map(Row::seen);
         let leases = (0..resources).map(|resource| {
             let seen = self.leases[resource].as_ref().map(|row| seen_lease(row, me, &is_gone));
@@ -209,5 +224,5 @@ fn put<T: Clone + Hash>(slot: &mut Option<Row<T>>, value: &T, ttl_ms: Option<u64
 }
 
 fn is(expected: &Version, version: i64) -> bool {
-    *expected == Version::from(version)
+    expected.as_str().parse() == Ok(version)
 }

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use semel_core::claim::{self, Ask, Busy, Claim, Decision, First};
+use semel_core::claim::{self, Ask, Busy, Claim, Decision, First, View};
+use semel_core::entry::State;
 use semel_core::policy::{IfBusy, trust_counts_from};
 use semel_core::record::{RecordKey, Seen, Version};
 use semel_core::token::Nonce;
@@ -48,14 +49,14 @@ impl Engine {
     ) -> Result<Claimed, Report> {
         let began = self.clock.now();
         let mut resources = plan.resources.clone();
-        let mut unanswered: Option<Sent> = None;
+        let mut unanswered: Vec<Sent> = Vec::new();
         let mut unknowns = Unknowns::default();
         loop {
             let looked = self.look(plan.work.as_ref(), &resources).await;
             let view = match looked {
                 Ok(view) => view,
                 Err(LookError::Record(why)) => return Err(Report::Unusable(why.to_string())),
-                Err(LookError::Store(why)) => match &unanswered {
+                Err(LookError::Store(why)) => match unanswered.last() {
                     Some(sent) if sent.at.until(self.clock.now()) < UNKNOWN_PATIENCE => {
                         tokio::time::sleep(UNKNOWN_PAUSE).await;
                         continue;
@@ -82,20 +83,12 @@ impl Engine {
                         Written::Applied(versions) => return Ok(self.claimed(plan, at, claim, versions)),
                         Written::Refused => {}
                         Written::Unknown(why) => {
-                            unanswered = Some(Sent { claim, at });
+                            unanswered.push(Sent { claim, at });
                             unknowns.another(why).await.map_err(Report::StoreDown)?;
                         }
                     }
                 }
-                Decision::Claimed => {
-                    let Some(Sent { claim, at }) = unanswered.take() else {
-                        return Err(Report::Unusable("a claim with our nonce that we did not make".into()));
-                    };
-                    let lease = view.lease(&claim.resource).flatten();
-                    let (Some(lease), Some(entry)) = (lease, &view.entry) else { continue };
-                    let versions = (lease.record.version.clone(), Some(entry.version.clone()));
-                    return Ok(self.claimed(plan, at, claim, versions));
-                }
+                Decision::Claimed => return self.recovered(plan, &view, unanswered),
                 Decision::Done(entry) => {
                     self.note_skip(&entry.work, SkipReason::Done, tell).await;
                     return Err(Report::AlreadyDone(entry));
@@ -147,6 +140,20 @@ impl Engine {
         }
     }
 
+    /// One of our claims was applied and its reply lost. Which one, the entry says; since when the lease's clock runs,
+    /// nobody can say, so the trust counts from the first that was sent.
+    fn recovered(&self, plan: &RunPlan, view: &View, unanswered: Vec<Sent>) -> Result<Claimed, Report> {
+        let stranger = || Report::Unusable("a claim with our nonce that we did not make".into());
+        let seen = view.entry.as_ref().ok_or_else(stranger)?;
+        let State::Running { resource, grant } = &seen.value.state else { return Err(stranger()) };
+        let first_sent = unanswered.iter().map(|sent| sent.at).min().ok_or_else(stranger)?;
+        let ours = |sent: &Sent| sent.claim.resource == *resource && sent.claim.grant() == *grant;
+        let sent = unanswered.into_iter().find(ours).ok_or_else(stranger)?;
+        let lease = view.lease(resource).flatten().ok_or_else(stranger)?;
+        let versions = (lease.record.version.clone(), Some(seen.version.clone()));
+        Ok(self.claimed(plan, first_sent, sent.claim, versions))
+    }
+
     fn claimed(&self, plan: &RunPlan, sent_at: Moment, claim: Claim, versions: Versions) -> Claimed {
         let counts_from = trust_counts_from(sent_at, self.clock.now());
         let begin = Begin {
@@ -175,7 +182,7 @@ impl Engine {
         plan: &RunPlan,
         busy: Busy,
         began: Moment,
-        view: &claim::View,
+        view: &View,
         signals: &mut impl Signals,
         tell: Tell<'_>,
     ) -> Result<(), Report> {

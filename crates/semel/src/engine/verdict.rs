@@ -49,6 +49,8 @@ pub enum Judged {
     },
     /// There is no such entry.
     Absent,
+    /// A work of `--always` is never done.
+    NeverDone,
 }
 
 impl Engine {
@@ -73,6 +75,7 @@ impl Engine {
             }
             match claim::verdict(&view, seen, verdict, result) {
                 Err(Refusal::LookAt(resource)) => resources.push(resource),
+                Err(Refusal::NeverDone) => return Ok(Judged::NeverDone),
                 Err(Refusal::Already) => return Ok(Judged::Already(seen.value.clone())),
                 Err(Refusal::Running { resource }) => {
                     let lease = view.lease(&resource).flatten().cloned();

@@ -157,6 +157,18 @@ async fn a_claim_whose_reply_was_lost_runs_once_under_one_grant() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_trust_in_a_claim_that_landed_late_counts_from_the_first_request() {
+    let stage = Stage::new();
+    stage.store.swaps(&[Fault::LateUnknown]);
+    let mut task = FakeTask::new(&stage, SHORT);
+    let began = stage.clock.now();
+    let report = stage.run(1, &plan("job"), &mut task).await;
+    assert_eq!(ending(&report), Ending::Succeeded);
+    assert_eq!(task.told(), [Told::Start { attempt: 1, token: 1 }]);
+    assert_eq!(task.trusted_until.unwrap(), began.plus_ms(Policy::default().trust_ms()));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_probe_is_not_forgotten_when_the_reply_of_its_claim_was_lost() {
     let stage = Stage::new();
     let job = with(Policy { on_lost: OnLost::Probe, ..Policy::default() });

@@ -76,6 +76,8 @@ pub(crate) enum Fault {
     AppliedUnknown,
     /// Not applied, and nobody knows.
     LostUnknown,
+    /// Not answered, and applied only when the next write comes.
+    LateUnknown,
 }
 
 /// A store that fails as told, and counts.
@@ -87,9 +89,9 @@ pub(crate) struct Faulty {
 
 #[derive(Default)]
 struct State {
+    late: Option<Vec<Change>>,
     swaps: VecDeque<Fault>,
     touches: VecDeque<Fault>,
-    touches_down: bool,
     all_down: bool,
     calls: Vec<String>,
 }
@@ -107,10 +109,6 @@ impl Faulty {
 
     pub(crate) fn touches(&self, faults: &[Fault]) {
         self.state.lock().unwrap().touches = faults.iter().copied().collect();
-    }
-
-    pub(crate) fn touches_down(&self, down: bool) {
-        self.state.lock().unwrap().touches_down = down;
     }
 
     pub(crate) fn all_down(&self, down: bool) {
@@ -137,7 +135,7 @@ async fn through<T>(
     match fault {
         Fault::None => call.await,
         Fault::Down => Err(StoreError::Unavailable("down".into())),
-        Fault::LostUnknown => Err(StoreError::Unknown("no answer".into())),
+        Fault::LostUnknown | Fault::LateUnknown => Err(StoreError::Unknown("no answer".into())),
         Fault::AppliedUnknown => {
             call.await?;
             Err(StoreError::Unknown("no answer".into()))
@@ -156,14 +154,23 @@ impl Store for Faulty {
         self.note(format!("swap {durability:?}"));
         let next = self.state.lock().unwrap().swaps.pop_front().unwrap_or(Fault::None);
         let fault = if self.is_down() { Fault::Down } else { next };
-        Box::pin(through(fault, self.memory.swap(changes, durability)))
+        let mut late = self.state.lock().unwrap().late.take();
+        if fault == Fault::LateUnknown {
+            self.state.lock().unwrap().late = Some(changes.to_vec());
+        }
+        Box::pin(async move {
+            if let Some(late) = late.take() {
+                let _ = self.memory.swap(&late, durability).await;
+            }
+            through(fault, self.memory.swap(changes, durability)).await
+        })
     }
 
     fn touch<'a>(&'a self, key: &'a RecordKey, version: &'a Version) -> Pending<'a, ()> {
         self.note("touch".into());
         let mut state = self.state.lock().unwrap();
         let next = state.touches.pop_front().unwrap_or(Fault::None);
-        let fault = if state.touches_down || state.all_down { Fault::Down } else { next };
+        let fault = if state.all_down { Fault::Down } else { next };
         Box::pin(through(fault, self.memory.touch(key, version)))
     }
 

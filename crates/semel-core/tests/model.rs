@@ -1,0 +1,240 @@
+//! The rules, model-checked: every order of every step within the bounds of each search.
+//!
+//! The store, the workers, the requests between them, a person and a fenced sink are abstract; every decision is
+//! made by the functions that the engine calls: `claim::claim`, `Claim::writes`, `claim::conclude`,
+//! `Conclusion::writes`, `claim::verdict`, `lease::renew`, `lease::release`, `policy::trust_ms` and
+//! `policy::trust_counts_from`. Whether a step was right is judged without them, by what stood in the store before
+//! and after (`facts.rs`).
+//!
+//! # What is modelled
+//!
+//! - Requests that are taken at once, late (past any number of lapses and takeovers), never, or taken and their
+//!   answer lost; a sender that gives up looks again with the same nonce, and its request may still arrive.
+//! - Workers that pause anywhere for any time, and look at their own watch before they act; that crash anywhere
+//!   and come back as another process; that renew, settle, release; commands that fail.
+//! - Effects under way that arrive after their worker was stopped or is gone, at a sink that accepts what
+//!   `Grant::against` accepts. They are counted outside the ledger.
+//! - A store's clock that is set back, and forward by no more than the margin. Time itself is unbounded: what is
+//!   kept of it is how much is left.
+//! - Neighbours that know a dead owner at once, and another host that knows nothing.
+//! - A person whose verdict takes its time too.
+//!
+//! A request counts as sent when the store takes it, or when its sender gives up: time on the way to the store only
+//! shortens the trust, so this is the worst case.
+//!
+//! # What is not
+//!
+//! Stores that cannot write two records at once; probes; steps and their guards; lock delays and rests; payloads;
+//! retention; tries inside one invocation. Watches that run at another speed than the store's clock: the margin is
+//! for them as for steps, and the model spends it on steps.
+//!
+//! # When the store's clock leaps
+//!
+//! A store's clock that leaps ahead ends a lease whose holder still trusts it, by its own honest watch. No rule
+//! can prevent that, so in that search ([`LEAPING_CLOCK`]) nothing is claimed about who believes what. What still
+//! holds, and is checked, is what rests on the token: the ledger refuses the old holder's outcome and the fenced
+//! sink its effect.
+//!
+//! # What is true of a fenced sink
+//!
+//! It accepts at most one effect per grant, in the order of the tokens. Once a run is recorded as done, it accepts
+//! no other effect of that key. Where a lost attempt is held for a person, it accepts one effect per key, and one
+//! more per verdict. Where it is retried, each lost attempt may have had its effect: that is the policy's choice.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, unreachable_pub)]
+
+mod model {
+    pub mod check;
+    pub mod config;
+    pub mod facts;
+    pub mod shared;
+    pub mod store;
+    pub mod worker;
+    pub mod world;
+}
+
+use std::sync::{Mutex, PoisonError};
+
+use model::config::Config;
+use model::worker::Role;
+use semel_core::mutant::{self, Mutant};
+use semel_core::policy::OnLost;
+use stateright::{Checker, Expectation, HasDiscoveries, Model};
+
+const A: Role = Role { key: Some(0), resources: &[0], host: "one" };
+const B: Role = Role { key: Some(1), resources: &[0], host: "two" };
+const A_HERE_OR_THERE: Role = Role { key: Some(0), resources: &[0, 1], host: "one" };
+const A_THERE_OR_HERE: Role = Role { key: Some(0), resources: &[1, 0], host: "one" };
+const SCRIPT: Role = Role { key: None, resources: &[0], host: "one" };
+
+/// Two workers for one key; any two troubles.
+const TWO_WORKERS: Config = Config {
+    name: "two workers, one key",
+    roles: &[A, A],
+    resources: 1,
+    ttl: 2,
+    on_lost: OnLost::Retry,
+    max_failures: 1,
+    runs: 1,
+    troubles: 2,
+    crashes: 1,
+    unknowns: 1,
+    late: 1,
+    back: 1,
+    forward: 1,
+    forward_by: 1,
+    verdicts: 0,
+    renewals: 1,
+    fails: false,
+};
+
+/// Three workers, two of them for the same key, one resource; any one trouble. The third is on another host.
+const THREE_WORKERS: Config = Config {
+    name: "three workers, two keys, one resource",
+    roles: &[A, A, B],
+    troubles: 1,
+    unknowns: 0,
+    forward: 0,
+    renewals: 0,
+    ..TWO_WORKERS
+};
+
+/// A lost attempt waits for a person, and so does one that failed.
+const HELD_FOR_A_PERSON: Config = Config {
+    name: "held for a person, cap 1",
+    on_lost: OnLost::Hold,
+    verdicts: 1,
+    fails: true,
+    forward: 0,
+    ..TWO_WORKERS
+};
+
+/// One worker that crashes and fails and comes back, again and again.
+const AGAIN: Config = Config {
+    name: "one worker, again and again, cap 2",
+    roles: &[A],
+    runs: 3,
+    max_failures: 2,
+    crashes: 2,
+    verdicts: 1,
+    fails: true,
+    renewals: 0,
+    back: 0,
+    forward: 0,
+    ..TWO_WORKERS
+};
+
+/// The same key under either of two resources.
+const TWO_RESOURCES: Config = Config {
+    name: "one key, two resources",
+    roles: &[A_HERE_OR_THERE, A_THERE_OR_HERE],
+    resources: 2,
+    forward: 0,
+    ..TWO_WORKERS
+};
+
+/// Leases without a ledger, renewed and released by who knows only the token.
+const SCRIPTS: Config =
+    Config { name: "leases for scripts", roles: &[SCRIPT, SCRIPT], ttl: 3, renewals: 2, ..TWO_WORKERS };
+
+/// The store's clock leaps ahead by a whole lease.
+const LEAPING_CLOCK: Config =
+    Config { name: "a store's clock that leaps", back: 0, forward_by: 2, ..TWO_WORKERS };
+
+/// One search at a time: a mutant is on in the whole process.
+static TURN: Mutex<()> = Mutex::new(());
+
+/// Every state within the bounds is reached, every property holds in all of them, and what must be reached is.
+fn holds(config: Config) {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    mutant::activate(None);
+    let checker = config.checker().threads(2).finish_when(HasDiscoveries::AnyFailures).spawn_bfs().join();
+    let (states, depth) = (checker.unique_state_count(), checker.max_depth());
+    println!("{}: {states} unique states, depth {depth}", config.name);
+    for property in config.properties().iter().filter(|p| p.expectation == Expectation::Always) {
+        if let Some(path) = checker.discovery(property.name) {
+            panic!("{}: not so: {}\n{:#?}", config.name, property.name, path.into_actions());
+        }
+    }
+    checker.assert_properties();
+    assert!(checker.is_done(), "the search was cut off");
+}
+
+/// With this rule broken, some property does not hold.
+fn finds(mutant: Mutant, config: Config) {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    mutant::activate(Some(mutant));
+    let checker = config.checker().finish_when(HasDiscoveries::AnyFailures).spawn_bfs().join();
+    // a path is found again by taking its steps again, so the rule must still be broken
+    let properties = config.properties();
+    let always = properties.iter().filter(|property| property.expectation == Expectation::Always);
+    let found = always.filter_map(|property| Some((property.name, checker.discovery(property.name)?)));
+    let found: Vec<_> =
+        found.map(|(name, path)| format!("\"{name}\" in {} steps", path.into_actions().len())).collect();
+    mutant::activate(None);
+    println!("{mutant:?} breaks {} ({})", found.join(" and "), config.name);
+    assert!(!found.is_empty(), "{mutant:?} was not found in {} states", checker.unique_state_count());
+}
+
+macro_rules! searches {
+    ($($name:ident: $config:expr;)*) => { $(#[test] fn $name() { holds($config); })* };
+}
+
+searches! {
+    two_workers_hold: TWO_WORKERS;
+    three_workers_hold: THREE_WORKERS;
+    held_for_a_person_holds: HELD_FOR_A_PERSON;
+    again_holds: AGAIN;
+    two_resources_hold: TWO_RESOURCES;
+    scripts_hold: SCRIPTS;
+    a_leaping_clock_holds: LEAPING_CLOCK;
+}
+
+/// Wider bounds, for an optimised build and some minutes: `cargo test --release … -- --ignored`.
+#[test]
+#[ignore = "takes minutes, and only in an optimised build"]
+fn wider_bounds_hold() {
+    holds(Config { unknowns: 1, forward: 1, ..THREE_WORKERS });
+    holds(Config { troubles: 0, crashes: 0, late: 0, renewals: 1, ttl: 3, ..THREE_WORKERS });
+    holds(Config { ttl: 3, troubles: 3, unknowns: 2, late: 2, renewals: 2, ..TWO_WORKERS });
+    holds(Config { ttl: 3, troubles: 3, verdicts: 2, forward: 1, ..HELD_FOR_A_PERSON });
+    holds(Config { ttl: 3, troubles: 3, forward: 1, ..TWO_RESOURCES });
+    holds(Config { troubles: 3, back: 1, ..AGAIN });
+    holds(Config { roles: &[SCRIPT, SCRIPT, SCRIPT], ..SCRIPTS });
+    holds(Config { ttl: 3, forward_by: 3, back: 1, troubles: 3, ..LEAPING_CLOCK });
+}
+
+macro_rules! mutants {
+    ($($name:ident: $mutant:ident in $config:expr;)*) => {
+        $(#[test] fn $name() { finds(Mutant::$mutant, $config); })*
+
+        #[test]
+        fn every_mutant_is_looked_for() {
+            let looked_for = [$(Mutant::$mutant),*];
+            assert!(Mutant::ALL.iter().all(|mutant| looked_for.contains(mutant)));
+        }
+    };
+}
+
+mutants! {
+    finds_a_token_that_stays_on_grant: TokenStaysOnGrant in TWO_WORKERS;
+    finds_a_grant_over_a_live_lease: GrantOverLiveLease in SCRIPTS;
+    finds_a_release_that_forgets_the_token: ReleaseForgetsToken in SCRIPTS;
+    finds_a_release_by_anyone: ReleaseByAnyone in SCRIPTS;
+    finds_a_renewal_by_a_stale_token: RenewByStaleToken in SCRIPTS;
+    finds_a_takeover_without_a_lapse_check: TakeoverWithoutLapseCheck in SCRIPTS;
+    finds_a_settle_by_anyone: SettleByAnyone in TWO_WORKERS;
+    finds_a_settle_of_what_does_not_run: SettleWhenNotRunning in AGAIN;
+    finds_an_attempt_known_by_its_token_alone: AttemptByTokenAlone in TWO_RESOURCES;
+    finds_a_claim_that_leaves_done: ClaimLeavesDone in AGAIN;
+    finds_a_claim_beside_a_live_run: ClaimIgnoresLiveRun in TWO_RESOURCES;
+    finds_a_claim_without_intent: ClaimWithoutIntent in AGAIN;
+    finds_a_claim_without_guards: ClaimWithoutGuards in TWO_RESOURCES;
+    finds_a_grant_that_keeps_its_clock: OwnGrantKeepsItsClock in SCRIPTS;
+    finds_a_run_kept_alive_by_another_s_lease: AliveByLeaseAlone in THREE_WORKERS;
+    finds_a_lapse_that_is_not_asked_again: LapseGuardedByVersion in HELD_FOR_A_PERSON;
+    finds_a_verdict_over_a_live_run: VerdictOverLiveRun in HELD_FOR_A_PERSON;
+    finds_trust_to_the_last_moment: TrustToTheLastMoment in SCRIPTS;
+    finds_trust_from_the_reply: TrustFromTheReply in SCRIPTS;
+    finds_an_ignored_cap: FailureCapIgnored in AGAIN;
+    finds_in_doubt_running_again: InDoubtRunsAgain in HELD_FOR_A_PERSON;
+}

@@ -1,0 +1,342 @@
+//! The search: which steps there are, and what must hold in every state.
+
+use semel_core::entry::{DoneBy, Ending, Say, State};
+use semel_core::policy::OnLost;
+use stateright::{Model, Property};
+
+use super::config::Config;
+use super::facts::{Fact, Facts};
+use super::store::{KEYS, RESOURCES};
+use super::worker::{Beat, Effect, Held, Step};
+use super::world::World;
+
+/// A fact that is never so.
+macro_rules! never {
+    ($name:literal, $fact:expr) => {
+        Property::always($name, |_, world: &World| !world.just.has($fact))
+    };
+}
+/// A fact that is so at least once.
+macro_rules! once {
+    ($name:literal, $fact:expr) => {
+        Property::sometimes($name, |_, world: &World| world.just.has($fact))
+    };
+}
+
+/// A step of the world.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Action {
+    Tick,
+    StoreClockBack,
+    StoreClockForward,
+    Look(usize),
+    Apply(usize),
+    ApplyUnheard(usize),
+    Deliver(usize),
+    GiveUp(usize),
+    Renew(usize),
+    ApplyRenewal(usize),
+    DeliverRenewal(usize),
+    GiveUpRenewal(usize),
+    BeginEffect(usize),
+    EffectArrives(usize),
+    LateEffectArrives(usize),
+    Finish(usize, Ending),
+    Crash(usize),
+    LateRequestArrives(usize),
+    Judge(usize, Say),
+    VerdictArrives,
+}
+
+impl Model for Config {
+    type State = World;
+    type Action = Action;
+
+    fn init_states(&self) -> Vec<World> {
+        vec![World::new(self)]
+    }
+
+    fn actions(&self, world: &World, actions: &mut Vec<Action>) {
+        actions.push(Action::Tick);
+        if world.back_left > 0 {
+            actions.push(Action::StoreClockBack);
+        }
+        if world.forward_left > 0 {
+            actions.push(Action::StoreClockForward);
+        }
+        for w in 0..world.workers.len() {
+            self.actions_of(world, w, actions);
+        }
+        actions.extend((0..world.late.len()).map(Action::LateRequestArrives));
+        actions.extend((0..world.orphans.len()).map(Action::LateEffectArrives));
+        if world.person.is_some() {
+            actions.push(Action::VerdictArrives);
+        } else if world.verdicts_left > 0 {
+            let keys = (0..KEYS).filter(|&key| world.store.entries[key].is_some());
+            actions
+                .extend(keys.flat_map(|key| [Action::Judge(key, Say::Done), Action::Judge(key, Say::Retry)]));
+        }
+    }
+
+    fn next_state(&self, world: &World, action: Action) -> Option<World> {
+        let mut next = world.clone();
+        next.just = Facts::default();
+        match action {
+            Action::Tick => next.tick(self),
+            Action::StoreClockBack => {
+                next.trouble(|world| &mut world.back_left)?;
+                next.store.pass(-1, next.back_left);
+            }
+            Action::StoreClockForward => {
+                next.trouble(|world| &mut world.forward_left)?;
+                next.store.pass(self.forward_by as i8, next.back_left);
+            }
+            Action::Look(w) => next.look(self, w)?,
+            Action::Apply(w) => next.apply(w)?,
+            Action::ApplyUnheard(w) => next.apply_unheard(w)?,
+            Action::Deliver(w) => next.deliver(self, w)?,
+            Action::GiveUp(w) => next.give_up(self, w)?,
+            Action::Renew(w) => next.renew(self, w)?,
+            Action::ApplyRenewal(w) => next.apply_beat(self, w)?,
+            Action::DeliverRenewal(w) => next.deliver_beat(self, w)?,
+            Action::GiveUpRenewal(w) => next.give_up_beat(self, w)?,
+            Action::BeginEffect(w) => next.begin_effect(self, w)?,
+            Action::EffectArrives(w) => next.land_of(self, w)?,
+            Action::LateEffectArrives(i) => {
+                let flight = next.orphans.remove(i);
+                next.land(self, flight);
+            }
+            Action::Finish(w, ending) => next.finish(self, w, ending)?,
+            Action::Crash(w) => next.crash(self, w)?,
+            Action::LateRequestArrives(i) => {
+                let message = next.late.remove(i);
+                if next.take(&message).is_some() {
+                    next.just.add(Fact::LateWriteApplied);
+                }
+            }
+            Action::Judge(key, said) => next.give_verdict(self, key, said)?,
+            Action::VerdictArrives => {
+                let message = next.person.take()?;
+                next.take(&message);
+            }
+        }
+        next.settle_down();
+        Some(next)
+    }
+
+    fn properties(&self) -> Vec<Property<Config>> {
+        let mut properties = vec![
+            never!("a token is above all tokens granted before it", Fact::TokenDidNotGrow),
+            never!("a live lease is taken only from the dead", Fact::LiveLeaseTaken),
+            never!("a live run's entry is changed only by its holder", Fact::LiveRunChanged),
+            never!(
+                "no settle, renewal or release under a stale grant has any effect",
+                Fact::StaleWriteHadEffect
+            ),
+            never!("done is left only by a person's verdict", Fact::DoneWasLeft),
+            never!("what needs a person waits for a person", Fact::PersonPassedOver),
+            never!("nothing runs without its intent on record", Fact::RanWithoutIntent),
+            never!(
+                "the fenced sink accepts at most one effect per grant, in the order of the tokens",
+                Fact::AcceptedAgain
+            ),
+            never!(
+                "once a run is recorded as done, the fenced sink accepts no other effect of its key",
+                Fact::AcceptedAfterDone
+            ),
+            never!("a work is busy with itself only while it is alive", Fact::BusyWithTheDead),
+            never!(
+                "a claim whose answer was lost is taken up only while it is alive",
+                Fact::RecoveredTheDead
+            ),
+            never!("an outcome on record is recognised by who wrote it", Fact::SettleDenied),
+            never!("no outcome is taken for recorded that is not", Fact::SettleImagined),
+            Property::always("done by a run means that an effect was accepted", done_means_accepted),
+            Property::always("failures never exceed the cap", failures_within_the_cap),
+        ];
+        if self.keeps_the_margin() {
+            properties.extend([
+                Property::always(
+                    "at most one worker trusts the lease of a resource",
+                    one_holder_per_resource,
+                ),
+                Property::always("at most one worker trusts that it runs a key", one_holder_per_key),
+                Property::always(
+                    "who trusts its lease holds it, by the store's record and clock",
+                    trust_is_true,
+                ),
+                Property::always("who trusts its lease is on record as running", trust_is_on_record),
+            ]);
+        }
+        if self.on_lost == OnLost::Hold && self.resources == 1 {
+            let name = "where a lost attempt is held, an effect is accepted once, and once more per verdict";
+            properties.push(Property::always(name, accepted_once_per_verdict));
+        }
+        properties.extend(self.reached());
+        properties
+    }
+}
+
+impl Config {
+    fn actions_of(&self, world: &World, w: usize, actions: &mut Vec<Action>) {
+        let worker = &world.workers[w];
+        let Some(_) = &worker.active else {
+            if worker.begun < self.runs {
+                actions.push(Action::Look(w));
+            }
+            return;
+        };
+        if world.crashes_left > 0 {
+            actions.push(Action::Crash(w));
+        }
+        match worker.step() {
+            Some(Step::Look) => actions.push(Action::Look(w)),
+            Some(Step::Sent { .. }) => actions.push(Action::Apply(w)),
+            Some(Step::Answered { .. }) => actions.push(Action::Deliver(w)),
+            None => {}
+        }
+        if world.unknowns_left > 0 {
+            match worker.step() {
+                Some(Step::Sent { pledge: None, .. }) => {
+                    actions.extend([Action::GiveUp(w), Action::ApplyUnheard(w)])
+                }
+                Some(Step::Sent { .. } | Step::Answered { .. }) => actions.push(Action::GiveUp(w)),
+                _ => {}
+            }
+        }
+        let Some(held) = worker.held() else { return };
+        match &held.beat {
+            None if world.renewals_left > 0 => actions.push(Action::Renew(w)),
+            None => {}
+            Some(Beat::Sent(_)) => actions.push(Action::ApplyRenewal(w)),
+            Some(Beat::Granted { .. }) => actions.push(Action::DeliverRenewal(w)),
+        }
+        if world.unknowns_left > 0 && held.beat.is_some() {
+            actions.push(Action::GiveUpRenewal(w));
+        }
+        if self.roles[w].key.is_none() {
+            // a script releases when it likes
+            actions.push(Action::Finish(w, Ending::Succeeded));
+            return;
+        }
+        match held.effect {
+            Effect::NotBegun if held.trust > 0 => actions.push(Action::BeginEffect(w)),
+            Effect::UnderWay => actions.push(Action::EffectArrives(w)),
+            _ => {}
+        }
+        match held.effect {
+            _ if held.trust == 0 => actions.push(Action::Finish(w, Ending::LeaseLost)),
+            Effect::Accepted => actions.push(Action::Finish(w, Ending::Succeeded)),
+            Effect::NotBegun | Effect::Refused if self.fails => {
+                actions.push(Action::Finish(w, Ending::Failed { code: 1 }));
+            }
+            _ => {}
+        }
+    }
+
+    /// What must be seen at least once, so that the search is known to have gone where it hurts.
+    fn reached(&self) -> Vec<Property<Config>> {
+        let with_keys = self.roles.iter().all(|role| role.key.is_some());
+        let mut reached = Vec::new();
+        if self.resources == 1 && self.roles.len() > 1 {
+            reached.push(once!("a lapsed lease is taken over", Fact::LapseTakenOver));
+        }
+        if self.renewals > 0 {
+            reached.push(once!("a renewal is refused", Fact::RenewalRefused));
+        }
+        if self.crashes > 0 && self.resources == 1 {
+            reached.push(once!("a lease is taken from the dead before it lapses", Fact::DeadTakenOver));
+        }
+        if self.late > 0 {
+            reached.push(once!("a request is applied that nobody awaits any more", Fact::LateWriteApplied));
+        }
+        if !with_keys {
+            return reached;
+        }
+        if self.roles.len() > 1 {
+            reached.push(once!("a stale settle is attempted and refused", Fact::StaleSettleRefused));
+        }
+        if self.resources == 1 && self.roles.len() > 1 {
+            reached.push(once!("the fenced sink refuses a zombie", Fact::SinkRefused));
+        }
+        if self.unknowns > 0 {
+            reached.push(once!("a claim is taken up whose answer was lost", Fact::LostReplyRecovered));
+            reached.push(once!("an outcome is recognised whose answer was lost", Fact::SettleRecognised));
+        }
+        let keys = |key| self.roles.iter().any(|role| role.key == Some(key));
+        if keys(0) && keys(1) {
+            reached.push(Property::sometimes("both keys are done", |_, world| {
+                (0..KEYS).all(|key| is_done(world, key))
+            }));
+        }
+        if self.on_lost == OnLost::Hold {
+            reached.push(Property::sometimes("an attempt is in doubt", |_, world| {
+                states(world).any(|state| matches!(state, State::InDoubt { .. }))
+            }));
+        }
+        if self.fails && self.max_failures > 0 {
+            reached.push(Property::sometimes("a work is quarantined", |_, world| {
+                states(world).any(|state| matches!(state, State::Quarantined))
+            }));
+        }
+        if self.verdicts > 0 {
+            reached.push(Property::sometimes("a verdict is given", |_, world: &World| {
+                world.judged != [0; KEYS]
+            }));
+        }
+        reached
+    }
+}
+
+fn states(world: &World) -> impl Iterator<Item = &State> {
+    world.store.entries.iter().flatten().map(|row| &row.value.state)
+}
+
+fn is_done(world: &World, key: usize) -> bool {
+    world.store.entries[key]
+        .as_ref()
+        .is_some_and(|row| matches!(row.value.state, State::Done { by: DoneBy::Run }))
+}
+
+fn trusting(world: &World) -> impl Iterator<Item = &Held> {
+    world.workers.iter().filter_map(|worker| worker.held()).filter(|held| held.trust > 0)
+}
+
+fn one_holder_per_resource(_: &Config, world: &World) -> bool {
+    (0..RESOURCES).all(|resource| trusting(world).filter(|held| held.resource == resource).count() <= 1)
+}
+
+fn one_holder_per_key(config: &Config, world: &World) -> bool {
+    (0..KEYS).all(|key| {
+        let workers = world.workers.iter().zip(config.roles).filter(|(_, role)| role.key == Some(key));
+        workers.filter(|(worker, _)| worker.held().is_some_and(|held| held.trust > 0)).count() <= 1
+    })
+}
+
+fn trust_is_true(_: &Config, world: &World) -> bool {
+    trusting(world).all(|held| {
+        let row = world.store.leases[held.resource].as_ref();
+        row.is_some_and(|row| row.is_held() && row.value.grant == held.grant())
+    })
+}
+
+fn trust_is_on_record(config: &Config, world: &World) -> bool {
+    world.workers.iter().zip(config.roles).all(|(worker, role)| match (role.key, worker.held()) {
+        (Some(key), Some(held)) if held.trust > 0 => world.store.entries[key].as_ref().is_some_and(
+            |row| matches!(row.value.state, State::Running { grant, .. } if grant == held.grant()),
+        ),
+        _ => true,
+    })
+}
+
+fn done_means_accepted(_: &Config, world: &World) -> bool {
+    (0..KEYS).all(|key| !is_done(world, key) || world.accepted[key] > 0)
+}
+
+fn failures_within_the_cap(config: &Config, world: &World) -> bool {
+    world.store.entries.iter().flatten().all(|row| row.value.failures <= config.max_failures)
+}
+
+fn accepted_once_per_verdict(_: &Config, world: &World) -> bool {
+    (0..KEYS).all(|key| world.accepted[key] <= 1 + world.judged[key])
+}

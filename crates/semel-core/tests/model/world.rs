@@ -1,0 +1,571 @@
+//! The world: the store, the workers, what is on its way between them, the person, and the fenced sink.
+
+use semel_core::claim::{self, Ask, Decision, Write, conclude};
+use semel_core::entry::{DoneBy, Ending, Entry, Say, Settle, Stale, State, Verdict};
+use semel_core::lease::{self, Lease, SeenLease};
+use semel_core::owner::Owner;
+use semel_core::policy::{trust_counts_from, trust_ms};
+use semel_core::record::{Seen, Standing, Version};
+use semel_core::token::{Fence, Grant};
+
+use super::config::Config;
+use super::facts::{Fact, Facts};
+use super::shared::{Shared, hash_of};
+use super::store::{Body, KEYS, RESOURCE, RESOURCES, Store, WORK, Writes, resource_index, seen_lease};
+use super::worker::{
+    Active, Beat, Effect, Held, Made, Message, Phase, Pledge, Role, Run, Step, Why, Worker, nonce_of,
+    owner_of, run_of,
+};
+
+/// An effect on its way to the sink.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Flight {
+    pub key: usize,
+    pub resource: usize,
+    pub grant: Grant,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct World {
+    pub store: Store,
+    pub workers: Vec<Worker>,
+    /// Requests that nobody awaits any more.
+    pub late: Vec<Message>,
+    pub person: Option<Message>,
+    /// Effects whose command is gone, and which may still arrive.
+    pub orphans: Vec<Flight>,
+    /// The last grant that the fenced sink of a resource accepted.
+    pub sinks: [Option<Grant>; RESOURCES],
+    /// Effects that it accepted, per key: counted outside the ledger.
+    pub accepted: [u8; KEYS],
+    /// Verdicts that were given, per key.
+    pub judged: [u8; KEYS],
+    /// The largest token ever granted, per resource.
+    pub highest: [u64; RESOURCES],
+    pub troubles_left: u8,
+    pub crashes_left: u8,
+    pub unknowns_left: u8,
+    pub back_left: u8,
+    pub forward_left: u8,
+    pub verdicts_left: u8,
+    pub renewals_left: u8,
+    /// What the last step was.
+    pub just: Facts,
+}
+
+impl World {
+    pub fn new(config: &Config) -> World {
+        World {
+            store: Store::default(),
+            workers: config.roles.iter().map(|_| Worker { begun: 0, active: None }).collect(),
+            late: Vec::new(),
+            person: None,
+            orphans: Vec::new(),
+            sinks: [None; RESOURCES],
+            accepted: [0; KEYS],
+            judged: [0; KEYS],
+            highest: [0; RESOURCES],
+            troubles_left: config.troubles,
+            crashes_left: config.crashes,
+            unknowns_left: config.unknowns,
+            back_left: config.back,
+            forward_left: config.forward,
+            verdicts_left: config.verdicts,
+            renewals_left: config.renewals,
+            just: Facts::default(),
+        }
+    }
+
+    /// Is the process of this owner no more?
+    pub fn is_gone(&self, owner: &Owner) -> bool {
+        !self
+            .workers
+            .iter()
+            .filter_map(|w| w.active.as_ref())
+            .any(|active| i32::from(active.run) == owner.pid)
+    }
+
+    /// Is the attempt that this key records as running alive, by the store alone?
+    pub fn is_alive(&self, key: usize) -> bool {
+        let Some(State::Running { resource, grant }) =
+            self.store.entries[key].as_ref().map(|row| &row.value.state)
+        else {
+            return false;
+        };
+        let lease = self.store.leases[resource_index(resource)].as_ref();
+        lease.is_some_and(|row| row.is_held() && row.value.grant == *grant)
+    }
+
+    /// One form for states that differ only in what cannot matter.
+    pub fn settle_down(&mut self) {
+        if self.troubles_left == 0 {
+            (self.crashes_left, self.unknowns_left, self.verdicts_left) = (0, 0, 0);
+            (self.back_left, self.forward_left) = (0, 0);
+        }
+        self.store.pass(0, self.back_left);
+        let store = &self.store;
+        self.late.retain(|message| store.may_take(&message.body));
+        if self.late.len() > 1 {
+            self.late.sort_by_key(hash_of);
+        }
+        let sinks = &self.sinks;
+        self.orphans.retain(|flight| flight.grant.against(sinks[flight.resource].as_ref()) != Fence::Stale);
+        self.orphans.sort_by_key(|flight| (flight.resource, flight.grant.token, flight.grant.nonce));
+        for worker in &mut self.workers {
+            // an answer that will not be believed
+            if let Some(held) = worker.held_mut()
+                && held.trust == 0
+                && held.entry.is_some()
+                && matches!(held.beat, Some(Beat::Granted { .. }))
+            {
+                held.beat = None;
+            }
+            // what is sure to be refused is as good as refused
+            if let Some(step) = worker.step_mut()
+                && matches!(step, Step::Sent { message, .. } if !store.may_take(&message.body))
+            {
+                *step = Step::Look;
+            }
+            if let Some(Phase::Claiming { step: Step::Look, unanswered: None }) =
+                worker.active.as_ref().map(|a| &a.phase)
+            {
+                worker.end();
+            }
+        }
+    }
+
+    /// Is one more trouble of this kind allowed?
+    pub fn trouble(&mut self, kind: impl Fn(&mut World) -> &mut u8) -> Option<()> {
+        self.troubles_left = self.troubles_left.checked_sub(1)?;
+        let left = kind(self);
+        *left = left.checked_sub(1)?;
+        Some(())
+    }
+
+    pub fn tick(&mut self, config: &Config) {
+        self.store.pass(1, self.back_left);
+        self.workers.iter_mut().for_each(|worker| worker.tick(config.ttl));
+    }
+
+    fn abandon(&mut self, config: &Config, messages: Vec<Message>) {
+        for message in messages {
+            if self.late.len() < config.late {
+                self.late.push(message);
+            }
+        }
+    }
+
+    /// Look at the store, decide by the rules, and be ready to send. `None`: nothing comes of it.
+    pub fn look(&mut self, config: &Config, w: usize) -> Option<()> {
+        let role = config.roles[w];
+        if self.workers[w].active.is_none() {
+            let phase = Phase::Claiming { step: Step::Look, unanswered: None };
+            self.workers[w].active = Some(Active { run: run_of(w, self.workers[w].begun), phase });
+        }
+        let Active { run, phase } = self.workers[w].active.clone()?;
+        match phase {
+            Phase::Claiming { unanswered, .. } => self.look_to_claim(config, w, &role, run, unanswered),
+            Phase::Ending { .. } => self.look_to_settle(config, w, &role, run),
+            Phase::Holding(_) => return None,
+        }
+        Some(())
+    }
+
+    fn look_to_claim(&mut self, config: &Config, w: usize, role: &Role, run: Run, unanswered: Option<u64>) {
+        let me = owner_of(role.host, run);
+        let view = self.store.look(role.key, &me, |owner| self.is_gone(owner), config.resources);
+        let resources: Vec<_> = role.resources.iter().map(|&r| RESOURCE[r].clone()).collect();
+        let ask = Ask {
+            work: role.key.map(|key| &WORK[key]),
+            what: "w",
+            resources: &resources,
+            policy: &config.policy(),
+            owner: &me,
+            nonce: nonce_of(run),
+            payload: None,
+            command: None,
+            now_ms: 0,
+        };
+        let send = |why, writes: Vec<Write>, pledge| {
+            let body = Body::Swap(Shared::new(Writes(writes)));
+            let message = Message { run: Some(run), why, grant: None, body };
+            Some(Phase::Claiming { step: Step::Sent { message, pledge }, unanswered })
+        };
+        let phase = match claim::claim(&view, &ask) {
+            Decision::Claim(claim) => {
+                let pledge = Pledge {
+                    resource: resource_index(&claim.resource),
+                    lease: Shared::new(claim.lease.lease.clone()),
+                    entry: claim.intent.as_ref().map(|intent| Shared::new(intent.entry.clone())),
+                };
+                send(Why::Claim, claim.writes(), Some(pledge))
+            }
+            Decision::Claimed => self.recovered(config, role, unanswered),
+            Decision::Doubt { entry, expect, guards } => {
+                let guards = guards.into_iter().map(Write::Guard);
+                send(Why::Doubt, guards.chain([Write::Entry { entry, expect }]).collect(), None)
+            }
+            Decision::Busy(busy) => {
+                if busy.same_work && !role.key.is_some_and(|key| self.is_alive(key)) {
+                    self.just.add(Fact::BusyWithTheDead);
+                }
+                Some(Phase::Claiming { step: Step::Look, unanswered })
+            }
+            Decision::Done(_) | Decision::Person(_) => None,
+            other => panic!("no rule should answer so here: {other:?}"),
+        };
+        match phase {
+            Some(phase) => self.workers[w].active = Some(Active { run, phase }),
+            None => self.workers[w].end(),
+        }
+    }
+
+    /// Our own claim stands there: its answer was lost. The trust counts from the first that was sent.
+    fn recovered(&mut self, config: &Config, role: &Role, unanswered: Option<u64>) -> Option<Phase> {
+        let key = role.key?;
+        self.just.add(Fact::LostReplyRecovered);
+        if !self.is_alive(key) {
+            self.just.add(Fact::RecoveredTheDead);
+        }
+        let entry = self.store.entries[key].as_ref()?;
+        let State::Running { resource, .. } = &entry.value.state else { panic!("not running: {entry:?}") };
+        let resource = resource_index(resource);
+        let lease = self.store.leases[resource].as_ref()?;
+        let age = trust_counts_from(unanswered.unwrap(), 0);
+        Some(Phase::Holding(Held {
+            resource,
+            lease: lease.value.clone(),
+            lease_version: lease.version,
+            entry: Some((entry.value.clone(), entry.version)),
+            trust: trust_ms(config.ttl).saturating_sub(age),
+            effect: Effect::NotBegun,
+            beat: None,
+        }))
+    }
+
+    fn look_to_settle(&mut self, config: &Config, w: usize, role: &Role, run: Run) {
+        let me = owner_of(role.host, run);
+        let mut view = self.store.look(role.key, &me, |owner| self.is_gone(owner), config.resources);
+        let Some(Active { phase: Phase::Ending { resource, grant, ending, step, applied }, .. }) =
+            &mut self.workers[w].active
+        else {
+            return;
+        };
+        let lease = view.leases.swap_remove(*resource).1;
+        let next = match (role.key, &view.entry) {
+            (None, _) => release(lease.as_ref(), grant, *resource, run).map_err(|_| false),
+            (Some(_), None) => Err(*applied),
+            (Some(_), Some(entry)) => match settle(entry, lease.as_ref(), grant, ending, *resource, run) {
+                Ok(message) => Ok(message),
+                Err(Stale::AlreadySettled) => {
+                    self.just.add(if *applied { Fact::SettleRecognised } else { Fact::SettleImagined });
+                    Err(false)
+                }
+                Err(Stale::MovedOn { .. }) => {
+                    self.just.add(Fact::StaleSettleRefused);
+                    Err(*applied)
+                }
+            },
+        };
+        match next {
+            Ok(message) => *step = Step::Sent { message, pledge: None },
+            Err(denied) => {
+                if denied {
+                    self.just.add(Fact::SettleDenied);
+                }
+                self.workers[w].end();
+            }
+        }
+    }
+
+    /// The store takes what a worker sent and awaits. A refusal, and the end of a run, are known at once.
+    pub fn apply(&mut self, w: usize) -> Option<()> {
+        let Step::Sent { message, pledge } = self.workers[w].step()?.clone() else { return None };
+        match (self.take(&message), pledge) {
+            (None, _) => *self.workers[w].step_mut()? = Step::Look,
+            (Some(made), Some(pledge)) => {
+                *self.workers[w].step_mut()? = Step::Answered { pledge, made, age: 0 }
+            }
+            (Some(_), None) => self.workers[w].end(),
+        }
+        Some(())
+    }
+
+    /// The store takes it, and the answer is lost.
+    pub fn apply_unheard(&mut self, w: usize) -> Option<()> {
+        self.trouble(|world| &mut world.unknowns_left)?;
+        let Step::Sent { message, pledge: None } = self.workers[w].step()?.clone() else { return None };
+        self.take(&message)?;
+        *self.workers[w].step_mut()? = Step::Look;
+        Some(())
+    }
+
+    /// The store takes a request, and what it did is judged.
+    pub fn take(&mut self, message: &Message) -> Option<Made> {
+        let before = self.store.clone();
+        let made = match &message.body {
+            Body::Touch { resource, version } => {
+                self.store.touch(*resource, *version).then_some(Made { lease: 0, entry: 0 })
+            }
+            Body::Swap(writes) => self.store.swap(&writes.0).map(|versions| made_by(&writes.0, &versions)),
+        };
+        if made.is_some() {
+            if message.why == Why::Settle {
+                let sender = self.workers.iter_mut().filter_map(|w| w.active.as_mut());
+                for active in sender.filter(|active| Some(active.run) == message.run) {
+                    if let Phase::Ending { applied, .. } = &mut active.phase {
+                        *applied = true;
+                    }
+                }
+            }
+            self.judge(&before, message);
+        }
+        made
+    }
+
+    pub fn deliver(&mut self, config: &Config, w: usize) -> Option<()> {
+        let Step::Answered { pledge, made, age } = self.workers[w].step()?.clone() else { return None };
+        self.workers[w].active.as_mut()?.phase = Phase::Holding(Held {
+            resource: pledge.resource,
+            lease: pledge.lease,
+            lease_version: made.lease,
+            entry: pledge.entry.map(|entry| (entry, made.entry)),
+            trust: trust_ms(config.ttl).saturating_sub(trust_counts_from(age, 0)),
+            effect: Effect::NotBegun,
+            beat: None,
+        });
+        Some(())
+    }
+
+    /// No answer: perhaps it was applied, perhaps it will be, perhaps not.
+    pub fn give_up(&mut self, config: &Config, w: usize) -> Option<()> {
+        self.trouble(|world| &mut world.unknowns_left)?;
+        let abandoned = self.workers[w].abandoned();
+        let step = self.workers[w].step_mut()?;
+        let age = match step {
+            Step::Sent { .. } => 0,
+            Step::Answered { age, .. } => *age,
+            Step::Look => return None,
+        };
+        *step = Step::Look;
+        if let Some(Active { phase: Phase::Claiming { unanswered, .. }, .. }) = &mut self.workers[w].active {
+            unanswered.get_or_insert(age);
+        }
+        self.abandon(config, abandoned);
+        Some(())
+    }
+
+    pub fn renew(&mut self, config: &Config, w: usize) -> Option<()> {
+        self.renewals_left = self.renewals_left.checked_sub(1)?;
+        let role = config.roles[w];
+        let run = self.workers[w].active.as_ref()?.run;
+        let held = self.workers[w].held()?;
+        let (grant, resource) = (held.grant(), held.resource);
+        let version = match role.key {
+            // a run knows the version that it wrote; one whose watch has run out does not renew
+            Some(_) if held.trust > 0 => held.lease_version,
+            Some(_) => return None,
+            // a script knows its token, and looks
+            None => {
+                let me = owner_of(role.host, run);
+                let seen =
+                    self.store.leases[resource].as_ref().map(|row| seen_lease(row, &me, |o| self.is_gone(o)));
+                match lease::renew(seen.as_ref(), grant.token, None) {
+                    Ok(version) => version.as_str().parse().unwrap(),
+                    Err(_) => {
+                        self.just.add(Fact::RenewalRefused);
+                        self.workers[w].held_mut()?.trust = 0;
+                        return Some(());
+                    }
+                }
+            }
+        };
+        let held = self.workers[w].held_mut()?;
+        let body = Body::Touch { resource, version };
+        let message = Message { run: Some(run), why: Why::Renew, grant: Some(grant), body };
+        held.beat = Some(Beat::Sent(message));
+        Some(())
+    }
+
+    pub fn apply_beat(&mut self, config: &Config, w: usize) -> Option<()> {
+        let held = self.workers[w].held()?;
+        let (grant, resource) = (held.grant(), held.resource);
+        let Some(Beat::Sent(message)) = held.beat.clone() else { return None };
+        let granted = self.take(&message).is_some();
+        let role = config.roles[w];
+        let me = owner_of(role.host, message.run?);
+        let seen = self.store.leases[resource].as_ref().map(|row| seen_lease(row, &me, |o| self.is_gone(o)));
+        let lost = lease::renew(seen.as_ref(), grant.token, role.key.map(|_| &grant.nonce)).is_err();
+        let held = self.workers[w].held_mut()?;
+        held.beat = granted.then_some(Beat::Granted { age: 0 });
+        if !granted && lost {
+            held.trust = 0;
+            self.just.add(Fact::RenewalRefused);
+        }
+        Some(())
+    }
+
+    pub fn deliver_beat(&mut self, config: &Config, w: usize) -> Option<()> {
+        let is_script = config.roles[w].key.is_none();
+        let held = self.workers[w].held_mut()?;
+        let Some(Beat::Granted { age }) = held.beat else { return None };
+        held.beat = None;
+        // the watch is looked at first: trust that has ended does not come back to a run
+        if held.trust > 0 || is_script {
+            held.trust = trust_ms(config.ttl).saturating_sub(trust_counts_from(age, 0));
+        }
+        Some(())
+    }
+
+    pub fn give_up_beat(&mut self, config: &Config, w: usize) -> Option<()> {
+        self.trouble(|world| &mut world.unknowns_left)?;
+        let abandoned = self.workers[w].abandoned();
+        self.workers[w].held_mut()?.beat.take()?;
+        self.abandon(config, abandoned);
+        Some(())
+    }
+
+    /// The command begins its effect.
+    pub fn begin_effect(&mut self, config: &Config, w: usize) -> Option<()> {
+        let key = config.roles[w].key?;
+        let run = self.workers[w].active.as_ref()?.run;
+        let held =
+            self.workers[w].held_mut().filter(|held| held.trust > 0 && held.effect == Effect::NotBegun)?;
+        held.effect = Effect::UnderWay;
+        let (token, resource) = (held.grant().token, &RESOURCE[held.resource]);
+        let on_record = self.store.entries[key].as_ref().is_some_and(|row| {
+            let mut log = row.value.log.iter();
+            log.any(|one| one.token == token && one.resource == *resource && one.owner.pid == i32::from(run))
+        });
+        if !on_record {
+            self.just.add(Fact::RanWithoutIntent);
+        }
+        Some(())
+    }
+
+    /// An effect reaches the sink. Is it accepted?
+    pub fn land(&mut self, config: &Config, flight: Flight) -> bool {
+        let sink = &mut self.sinks[flight.resource];
+        match flight.grant.against(sink.as_ref()) {
+            Fence::Stale => {
+                self.just.add(Fact::SinkRefused);
+                return false;
+            }
+            Fence::Advance => {}
+            Fence::Same | Fence::Clash => self.just.add(Fact::AcceptedAgain),
+        }
+        *sink = Some(flight.grant);
+        self.accepted[flight.key] += 1;
+        let state = self.store.entries[flight.key].as_ref().map(|row| &row.value.state);
+        if config.resources == 1 && matches!(state, Some(State::Done { by: DoneBy::Run })) {
+            self.just.add(Fact::AcceptedAfterDone);
+        }
+        true
+    }
+
+    pub fn land_of(&mut self, config: &Config, w: usize) -> Option<()> {
+        let flight = self.flight_of(config, w)?;
+        let accepted = self.land(config, flight);
+        self.workers[w].held_mut()?.effect = if accepted { Effect::Accepted } else { Effect::Refused };
+        Some(())
+    }
+
+    fn flight_of(&self, config: &Config, w: usize) -> Option<Flight> {
+        let key = config.roles[w].key?;
+        let held = self.workers[w].held().filter(|held| held.effect == Effect::UnderWay)?;
+        Some(Flight { key, resource: held.resource, grant: held.grant() })
+    }
+
+    /// The command has ended, or was stopped: what is still under way of it goes on alone.
+    pub fn finish(&mut self, config: &Config, w: usize, ending: Ending) -> Option<()> {
+        self.orphans.extend(self.flight_of(config, w));
+        let run = self.workers[w].active.as_ref()?.run;
+        let abandoned = self.workers[w].abandoned();
+        let held = self.workers[w].held()?.clone();
+        let (resource, grant) = (held.resource, held.grant());
+        let step = match held.entry {
+            // a script looks before it releases
+            None => Step::Look,
+            Some((entry, version)) => {
+                let seen = Seen { value: Entry::clone(&entry), version: Version::from(version) };
+                let record =
+                    Seen { value: Lease::clone(&held.lease), version: Version::from(held.lease_version) };
+                let lease = SeenLease { record, standing: Standing::Live { left_ms: 0 }, owner_gone: false };
+                match settle(&seen, Some(&lease), &grant, &ending, resource, run) {
+                    Ok(message) => Step::Sent { message, pledge: None },
+                    Err(_) => Step::Look,
+                }
+            }
+        };
+        let phase = Phase::Ending { resource, grant, ending, step, applied: false };
+        self.workers[w].active = Some(Active { run, phase });
+        self.abandon(config, abandoned);
+        Some(())
+    }
+
+    pub fn crash(&mut self, config: &Config, w: usize) -> Option<()> {
+        self.trouble(|world| &mut world.crashes_left)?;
+        self.orphans.extend(self.flight_of(config, w));
+        let abandoned = self.workers[w].abandoned();
+        self.workers[w].crash();
+        self.abandon(config, abandoned);
+        Some(())
+    }
+
+    /// A person looks at an entry and gives a verdict.
+    pub fn give_verdict(&mut self, config: &Config, key: usize, said: Say) -> Option<()> {
+        self.trouble(|world| &mut world.verdicts_left)?;
+        let me = owner_of(config.roles[0].host, 0);
+        let view = self.store.look(Some(key), &me, |owner| self.is_gone(owner), config.resources);
+        let seen = view.entry.as_ref()?;
+        let verdict = Verdict {
+            said,
+            by: "p".into(),
+            at_ms: 0,
+            because: "b".into(),
+            was: seen.value.state.word().into(),
+        };
+        let (entry, expect, guards) = claim::verdict(&view, seen, verdict, None).ok()?;
+        let writes = guards.into_iter().map(Write::Guard).chain([Write::Entry { entry, expect }]);
+        let body = Body::Swap(Shared::new(Writes(writes.collect())));
+        self.person = Some(Message { run: None, why: Why::Verdict, grant: None, body });
+        Some(())
+    }
+}
+
+fn settle(
+    entry: &Seen<Entry>,
+    lease: Option<&SeenLease>,
+    grant: &Grant,
+    ending: &Ending,
+    resource: usize,
+    run: Run,
+) -> Result<Message, Stale> {
+    let ask = Settle { grant, ending: ending.clone(), result: None, failed_tries: 0, now_ms: 0 };
+    let conclusion = conclude(entry, lease, &ask, 0)?;
+    let body = Body::Swap(Shared::new(Writes(conclusion.writes(&RESOURCE[resource]))));
+    Ok(Message { run: Some(run), why: Why::Settle, grant: Some(*grant), body })
+}
+
+fn release(
+    lease: Option<&SeenLease>,
+    grant: &Grant,
+    resource: usize,
+    run: Run,
+) -> Result<Message, lease::Lost> {
+    let released = lease::release(lease, grant.token, None, 0)?;
+    let body = Body::Swap(Shared::new(Writes(vec![released.write(&RESOURCE[resource])])));
+    Ok(Message { run: Some(run), why: Why::Release, grant: Some(*grant), body })
+}
+
+fn made_by(writes: &[Write], versions: &[i64]) -> Made {
+    let mut made = Made { lease: 0, entry: 0 };
+    for (write, version) in writes.iter().zip(versions) {
+        match write {
+            // a claim's own lease comes after its guards
+            Write::Guard(_) | Write::Lease { .. } => made.lease = *version,
+            Write::Entry { .. } => made.entry = *version,
+        }
+    }
+    made
+}
