@@ -123,7 +123,7 @@ pub(crate) fn sqlite_path(url: &str) -> Result<PathBuf, Trouble> {
 /// Open the store of this address.
 pub(crate) fn open_sqlite(common: &Common, around: &Surroundings) -> Result<Arc<Sqlite>, Trouble> {
     let path = sqlite_path(&store_url(common, around)?)?;
-    Ok(Arc::new(Sqlite::open(&path)?))
+    Ok(Arc::new(Sqlite::open_in_place(&path)?))
 }
 
 /// The engine on the store of this address.

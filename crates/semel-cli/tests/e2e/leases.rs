@@ -1,0 +1,229 @@
+//! `semel lease`: for scripts, and around commands.
+
+use std::time::{Duration, Instant};
+
+use crate::support::{Home, SOON, until};
+
+/// The token that `lease acquire` printed.
+#[track_caller]
+fn token(home: &Home, args: &str) -> u64 {
+    home.ask(&format!("lease acquire {args}")).exits(0).silent().text().parse().unwrap()
+}
+
+#[test]
+fn tokens_are_printed_and_grow_over_releases() {
+    let home = Home::new();
+    for n in 1..=3 {
+        assert_eq!(token(&home, "site"), n);
+        home.ask(&format!("lease release site --token {n}")).exits(0).silent();
+    }
+    assert_eq!(token(&home, "other"), 1);
+}
+
+#[test]
+fn a_held_lease_is_11_and_a_lost_one_12() {
+    let home = Home::new();
+    assert_eq!(token(&home, "site"), 1);
+    let said = home.ask("lease acquire site").exits(11).silent();
+    assert_eq!(said.text(), "", "no token");
+    home.ask("lease acquire site -v").exits(11).saying("site is held for a script");
+    home.ask("lease renew site --token 1").exits(0).silent();
+    home.ask("lease renew site --token 2").exits(12).saying("lost");
+    home.ask("lease release site --token 7").exits(12).saying("lost");
+    home.ask("lease renew nothing --token 1").exits(12).saying("no record");
+    home.ask("lease renew site --token 1").exits(0).silent();
+    home.ask("lease release site --token 1").exits(0).silent();
+    home.ask("lease release site --token 1").exits(12).saying("released");
+    home.ask("lease renew site --token 1").exits(12).saying("released");
+}
+
+#[test]
+fn a_script_holds_its_lease_over_many_commands() {
+    let home = Home::new();
+    // the process that acquires it ends at once, and so does its parent
+    let said =
+        home.launch(home.script("\"$SEMEL\" lease acquire site").env("SEMEL_STORE", home.store())).end();
+    assert_eq!(said.exits(0).text(), "1");
+    home.ask("lease acquire site").exits(11);
+    home.run("--job a --once --resource site --if-busy fail", "echo x >> effects").exits(75);
+    home.ask("lease release site --token 1").exits(0);
+    home.run("--job a --once --resource site --if-busy fail", "echo $SEMEL_TOKEN >> effects").exits(0);
+    assert_eq!(home.lines("effects"), ["2"]);
+}
+
+#[test]
+fn bound_to_a_process_it_goes_with_it() {
+    let home = Home::new();
+    let script = home.launch(&mut home.script("exec sleep 300"));
+    assert_eq!(token(&home, &format!("site --pid {}", script.pid())), 1);
+    home.ask("lease acquire site").exits(11);
+    script.kill_9();
+    assert_eq!(token(&home, "site"), 2, "the ttl is a minute: nobody waits for it");
+    home.ask("lease renew site --token 1").exits(12);
+    home.ask("lease release site --token 1").exits(12);
+    home.ask("lease renew site --token 2").exits(0);
+    home.ask("lease acquire other --pid 2147483647").exits(78).saying("no such process");
+}
+
+#[test]
+fn after_its_time_it_is_lost_for_good() {
+    let home = Home::new();
+    assert_eq!(token(&home, "site --ttl 1s"), 1);
+    until("it has lapsed", SOON, || home.ask("lease show site --json").json()["held"] == false);
+    home.ask("lease renew site --token 1").exits(12).saying("lapsed");
+    assert_eq!(token(&home, "site --ttl 1s"), 2);
+    home.ask("lease renew site --token 1").exits(12).saying("taken over with token 2");
+    home.ask("lease release site --token 1").exits(12);
+    home.ask("lease renew site --token 2").exits(0);
+}
+
+#[test]
+fn renewals_keep_it_alive() {
+    let home = Home::new();
+    assert_eq!(token(&home, "site --ttl 2s"), 1);
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_millis(2600) {
+        home.ask("lease renew site --token 1").exits(0);
+        home.ask("lease acquire site").exits(11);
+    }
+}
+
+#[test]
+fn show_says_who_holds_it() {
+    let home = Home::new();
+    assert!(home.ask("lease show site").exits(0).text().starts_with("site: "));
+    token(&home, "site");
+    let said = home.ask("lease show site").exits(0);
+    assert!(said.text().contains("held for a script") && said.text().contains("token 1"), "{}", said.text());
+    let json = home.ask("lease show site --json").exits(0).json();
+    assert_eq!((&json["v"], &json["held"], &json["token"]), (&1.into(), &true.into(), &1.into()));
+    let left = json["left_ms"].as_u64().unwrap();
+    assert!(left > 30_000 && left <= 60_000, "{left}");
+    home.ask("lease release site --token 1").exits(0);
+    let json = home.ask("lease show site --json").exits(0).json();
+    assert_eq!((&json["held"], &json["token"]), (&false.into(), &1.into()), "the counter survives");
+}
+
+#[test]
+fn bad_tokens_and_names_are_78() {
+    let home = Home::new();
+    for args in [
+        "renew site --token x",
+        "release site --token -1",
+        "renew site --token 0",
+        "renew site --token 9007199254740992",
+    ] {
+        home.ask(&format!("lease {args}")).exits(78);
+    }
+    home.ask("lease acquire ../x").exits(78).saying("starts with '.'");
+    home.ask("lease acquire site --ttl 5x").exits(78).saying("length of time");
+    home.ask("lease renew site").exits(78).saying("--token");
+}
+
+#[test]
+fn twenty_at_once_have_one_winner() {
+    let home = Home::new();
+    let tries: Vec<_> = (0..20).map(|_| home.launch(&mut home.semel(["lease", "acquire", "site"]))).collect();
+    let codes: Vec<_> = tries.into_iter().map(|one| one.end().code).collect();
+    assert_eq!(codes.iter().filter(|code| **code == 0).count(), 1, "{codes:?}");
+    assert!(codes.iter().all(|code| [0, 11].contains(code)), "{codes:?}");
+}
+
+fn hold<'a>(home: &Home, words: impl IntoIterator<Item = &'a str>, script: &str) -> std::process::Command {
+    let mut command = home.semel(["lease", "hold"]);
+    command.args(words).args(["--", "sh", "-c", script]);
+    command
+}
+
+#[test]
+fn hold_runs_the_command_under_the_lease_every_time() {
+    let home = Home::new();
+    for _ in 0..2 {
+        home.launch(&mut hold(&home, ["site"], "echo $SEMEL_RESOURCE $SEMEL_TOKEN >> effects; exit 4"))
+            .end()
+            .exits(4);
+    }
+    assert_eq!(home.lines("effects"), ["site 1", "site 2"]);
+    let said = home.launch(&mut hold(&home, ["site"], "cat; env")).end().exits(0).silent();
+    assert!(!said.text().contains("SEMEL_STORE") && !said.text().contains("SEMEL_KEY"), "{}", said.text());
+}
+
+#[test]
+fn a_busy_hold_is_75_unless_it_is_told_otherwise() {
+    let home = Home::new();
+    let mut gate = home.gate("gate");
+    let first = home.launch(&mut hold(&home, ["site"], "echo x >> ready; read go < gate"));
+    home.wait_lines("ready", 1);
+    let effect = "echo $SEMEL_RESOURCE >> effects";
+    home.launch(&mut hold(&home, ["site"], effect)).end().exits(75).saying("site is held for lease hold sh");
+    home.launch(&mut hold(&home, ["site", "--if-busy", "skip"], effect)).end().exits(0).silent();
+    assert_eq!(home.lines("effects").len(), 0);
+    home.launch(&mut hold(&home, ["site", "--or", "spare"], effect)).end().exits(0);
+    let waiting = home.launch(&mut hold(&home, ["site", "--if-busy", "wait=1m"], effect));
+    gate.open(1);
+    first.end().exits(0).silent();
+    waiting.end().exits(0).silent();
+    assert_eq!(home.lines("effects"), ["spare", "site"]);
+}
+
+#[test]
+fn holds_nest() {
+    let home = Home::new();
+    let inner = |resource: &str, script: &str| {
+        format!("$SEMEL lease hold {resource} --store {} -- sh -c '{script}'", home.store())
+    };
+    // the same one: under the lease that is there, without waiting for it
+    let same = inner("site", "echo $SEMEL_RESOURCE $SEMEL_TOKEN >> effects; exit 5");
+    home.launch(&mut hold(&home, ["site"], &same)).end().exits(5);
+    assert_eq!(home.lines("effects"), ["site 1"]);
+    // another one, and the first again inside of it
+    let nested =
+        format!("$SEMEL lease hold site --store {} -- sh -c \"echo again >> effects\"", home.store());
+    let other = inner("other", &format!("echo $SEMEL_RESOURCE >> effects; {nested}"));
+    home.launch(&mut hold(&home, ["site"], &other)).end().exits(0);
+    assert_eq!(home.lines("effects"), ["site 1", "other", "again"]);
+    let json = home.ask("lease show site --json").json();
+    assert_eq!((&json["held"], &json["token"]), (&false.into(), &2.into()), "no grant for the inner ones");
+}
+
+#[test]
+fn a_forged_or_stale_holding_does_not_nest() {
+    let home = Home::new();
+    let mut gate = home.gate("gate");
+    let first = home.launch(&mut hold(&home, ["site"], "echo x >> ready; read go < gate"));
+    home.wait_lines("ready", 1);
+    for held in ["site=7", "site=", "nonsense", "site=1x", "other=1"] {
+        let mut command = hold(&home, ["site"], "echo x >> effects");
+        home.launch(command.env("SEMEL_HELD", held)).end().exits(75);
+    }
+    assert_eq!(home.lines("effects").len(), 0);
+    gate.open(1);
+    first.end().exits(0);
+}
+
+#[test]
+fn a_killed_hold_takes_its_tree_with_it_and_frees_the_lease() {
+    let home = Home::new();
+    let first = home.launch(&mut hold(&home, ["site"], "setsid sleep 300 & echo x >> ready; sleep 300"));
+    home.wait_lines("ready", 1);
+    let start = Instant::now();
+    first.kill_9();
+    until("nothing of it lives", SOON, || home.alive().is_empty());
+    assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
+    home.launch(&mut hold(&home, ["site"], "echo $SEMEL_TOKEN >> effects")).end().exits(0);
+    assert_eq!(home.lines("effects"), ["2"]);
+}
+
+#[test]
+fn a_stalled_hold_that_wakes_after_a_takeover_exits_75() {
+    let home = Home::new();
+    let first = home.launch(&mut hold(&home, ["site", "--ttl", "1s"], "echo x >> ready; exec sleep 300"));
+    home.wait_lines("ready", 1);
+    first.signal(libc::SIGSTOP);
+    home.launch(&mut hold(&home, ["site", "--if-busy", "wait=1m"], "echo $SEMEL_TOKEN >> effects"))
+        .end()
+        .exits(0);
+    first.signal(libc::SIGCONT);
+    first.end().exits(75).saying("lost its lease");
+    assert_eq!(home.lines("effects"), ["2"]);
+}

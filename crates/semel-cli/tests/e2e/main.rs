@@ -1,0 +1,39 @@
+//! `semel` from the outside: real processes, really killed, on a real ledger.
+//!
+//! Effects are counted outside of Semel, as lines that commands append to a file; never by its own ledger. What is
+//! about crashes, races or clocks has a *control*: the same scene without Semel, which must show the duplicate, so
+//! that the test is known to be able to fail.
+//!
+//! | module | shows |
+//! |---|---|
+//! | `support`, `processes`, `ledger` | a home of its own for every test, processes, what the ledger says |
+//! | `once`, `overlap` | one effect per work; never two at a time |
+//! | `crash`, `doubt`, `stall` | killed -9, unknown outcomes, stopped and woken |
+//! | `signals`, `failures`, `payload` | how runs end, and what that counts for |
+//! | `stdio`, `terminal`, `environment` | what the command sees |
+//! | `arguments`, `databases`, `full_disk` | bad input: a clear error, and nothing is lost |
+//! | `leases`, `cost` | leases for scripts; syncs and memory |
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
+// the rooms are the product's: a test starts processes and looks at the clock
+#![allow(clippy::disallowed_methods)]
+
+mod arguments;
+mod cost;
+mod crash;
+mod databases;
+mod doubt;
+mod environment;
+mod failures;
+mod full_disk;
+mod leases;
+mod ledger;
+mod once;
+mod overlap;
+mod payload;
+mod processes;
+mod signals;
+mod stall;
+mod stdio;
+mod support;
+mod terminal;
