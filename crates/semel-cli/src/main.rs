@@ -47,7 +47,7 @@ fn main() -> ExitCode {
         Err(Trouble { code, line }) => {
             let voice = Voice::new(&common);
             if common.json {
-                voice.outcome(serde_json::json!({ "kind": "outcome", "outcome": "error", "exit_code": code, "why": line }));
+                voice.outcome(|| serde_json::json!({ "kind": "outcome", "outcome": "error", "exit_code": code, "why": line }));
             } else {
                 voice.say(&line);
             }

@@ -36,22 +36,25 @@ impl Voice {
     }
 
     /// What is said to somebody who watches: a rightly skipped run, a wait.
-    pub(crate) fn mention(&self, line: &str) {
+    ///
+    /// The words are made only if they are said: the local time alone costs more than the rest of a skip.
+    pub(crate) fn mention(&self, line: impl FnOnce() -> String) {
         if (self.terminal || self.verbose) && !self.json {
-            self.say(line);
+            self.say(&line());
         }
     }
 
     /// What is said when asked for.
-    pub(crate) fn detail(&self, line: &str) {
+    pub(crate) fn detail(&self, line: impl FnOnce() -> String) {
         if self.verbose && !self.json {
-            self.say(line);
+            self.say(&line());
         }
     }
 
     /// An outcome as JSON, on stderr: stdout belongs to the command.
-    pub(crate) fn outcome(&self, mut object: Value) {
+    pub(crate) fn outcome(&self, object: impl FnOnce() -> Value) {
         if self.json {
+            let mut object = object();
             stamp(&mut object);
             let _ = writeln!(std::io::stderr(), "{}", text(&object));
         }
@@ -76,15 +79,26 @@ fn text(object: &Value) -> String {
     text
 }
 
-/// An answer as JSON, on stdout.
-pub(crate) fn print_json(mut object: Value) {
-    stamp(&mut object);
-    let _ = writeln!(std::io::stdout(), "{}", text(&object));
+/// An answer as JSON, on stdout. A reader that went away is no reason to fail.
+pub(crate) fn print_json(object: Value) {
+    try_print_json(object);
 }
 
-/// A line of an answer, on stdout.
+/// A line of an answer, on stdout. A reader that went away is no reason to fail.
 pub(crate) fn print(line: &str) {
-    let _ = writeln!(anstream::stdout(), "{line}");
+    try_print(line);
+}
+
+/// As [`print_json`], for an answer that is worth nothing if nobody gets it.
+pub(crate) fn try_print_json(mut object: Value) -> bool {
+    stamp(&mut object);
+    try_print(&text(&object))
+}
+
+/// As [`print`], for an answer that is worth nothing if nobody gets it.
+pub(crate) fn try_print(line: &str) -> bool {
+    let mut out = anstream::stdout();
+    writeln!(out, "{line}").and_then(|()| out.flush()).is_ok()
 }
 
 /// A wall clock time, as people read it here.

@@ -149,7 +149,7 @@ impl Task for CommandTask<'_> {
         spec.tag = begin.grant.nonce.to_string();
         spec.deadline = self.deadline;
         let tree = Tree::spawn(spec).map_err(|why| not_started(&why))?;
-        self.voice.detail(&format!(
+        self.voice.detail(|| format!(
             "pid {} started, its tree held by {}",
             tree.pid(),
             tree.containment().as_str()

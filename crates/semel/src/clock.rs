@@ -106,7 +106,8 @@ mod timer {
     /// Wait on a timer of the kernel's that counts suspend.
     pub(super) async fn wait_until(moment: Moment) -> io::Result<()> {
         // SAFETY: plain system call; the result is checked.
-        let fd = unsafe { libc::timerfd_create(libc::CLOCK_BOOTTIME, libc::TFD_CLOEXEC | libc::TFD_NONBLOCK) };
+        let fd =
+            unsafe { libc::timerfd_create(libc::CLOCK_BOOTTIME, libc::TFD_CLOEXEC | libc::TFD_NONBLOCK) };
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
@@ -120,7 +121,10 @@ mod timer {
         };
         let spec = libc::itimerspec { it_interval: libc::timespec { tv_sec: 0, tv_nsec: 0 }, it_value };
         // SAFETY: the descriptor is ours and `spec` outlives the call.
-        if unsafe { libc::timerfd_settime(fd.as_raw_fd(), libc::TFD_TIMER_ABSTIME, &spec, std::ptr::null_mut()) } != 0 {
+        if unsafe {
+            libc::timerfd_settime(fd.as_raw_fd(), libc::TFD_TIMER_ABSTIME, &spec, std::ptr::null_mut())
+        } != 0
+        {
             return Err(io::Error::last_os_error());
         }
         // SAFETY: the descriptor is owned by the AsyncFd from here on, and so stays open while it is registered.

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use super::run::{held, speak, supervise};
 use crate::args::{Common, LeaseCommand};
-use crate::out::{Voice, print, print_json, span, when};
+use crate::out::{Voice, print, print_json, span, try_print, try_print_json, when};
 use crate::plan::{self, Program, Surroundings, duration_ms, name};
 use crate::task::CommandTask;
 use crate::trouble::Trouble;
@@ -109,22 +109,28 @@ fn acquire(
     let owner = script_owner(pid)?;
     let engine = plan::engine(common, around)?;
     let resources = std::slice::from_ref(resource);
-    let got = runtime()?.block_on(engine.acquire(resources, policy, &owner, "a script"))?;
+    let runtime = runtime()?;
+    let got = runtime.block_on(engine.acquire(resources, policy, &owner, "a script"))?;
     let voice = Voice::new(common);
     match got {
-        ScriptLease::Granted { resource, grant } if common.json => {
-            print_json(
-                json!({ "kind": "lease", "resource": resource, "held": true, "token": grant.token, "ttl_ms": policy.ttl_ms }),
-            );
-            Ok(0)
-        }
-        ScriptLease::Granted { grant, .. } => {
-            print(&grant.token.to_string());
+        ScriptLease::Granted { resource, grant } => {
+            let told = match common.json {
+                true => try_print_json(
+                    json!({ "kind": "lease", "resource": resource, "held": true, "token": grant.token, "ttl_ms": policy.ttl_ms }),
+                ),
+                false => try_print(&grant.token.to_string()),
+            };
+            if !told {
+                // nobody could renew or release it
+                runtime.block_on(engine.release(&resource, grant.token))?.ok();
+                let line = format!("the token could not be written to stdout: the lease on {resource} was given back");
+                return Err(Trouble::with_code(exit::LOST, line));
+            }
             Ok(0)
         }
         ScriptLease::Busy(busy) => {
-            voice.outcome(json!({ "kind": "outcome", "outcome": "held", "resource": busy.resource, "token": busy.held.token, "hold": busy.held.hold, "wait_ms": busy.held.wait_ms }));
-            voice.mention(&held(&busy));
+            voice.outcome(|| json!({ "kind": "outcome", "outcome": "held", "resource": busy.resource, "token": busy.held.token, "hold": busy.held.hold, "wait_ms": busy.held.wait_ms }));
+            voice.mention(|| held(&busy));
             Ok(exit::HELD)
         }
     }
@@ -199,7 +205,7 @@ fn hold(
     let engine = plan::engine(common, around)?;
     let runtime = runtime()?;
     if runtime.block_on(held_around_us(&engine, &resources, around))? {
-        voice.detail("a run around this one holds it already: going on under its lease");
+        voice.detail(|| "a run around this one holds it already: going on under its lease".to_owned());
         return Err(exec(&command));
     }
     let what =

@@ -31,7 +31,7 @@ pub(crate) fn run(common: &Common, args: &LsArgs, around: &Surroundings) -> Resu
         return Ok(0);
     }
     if count == 0 {
-        voice.mention("no entry is like that");
+        voice.mention(|| "no entry is like that".to_owned());
         return Ok(0);
     }
     let mut table = Table::new([
@@ -56,7 +56,7 @@ pub(crate) fn run(common: &Common, args: &LsArgs, around: &Surroundings) -> Resu
     }
     table.print(line_width(around));
     if left_out > 0 {
-        voice.mention(&format!("{left_out} older ones are not shown: say --limit {count} to see them"));
+        voice.mention(|| format!("{left_out} older ones are not shown: say --limit {count} to see them"));
     }
     Ok(0)
 }

@@ -23,6 +23,15 @@ pub(crate) fn run(common: &Common, args: &RunArgs, around: &Surroundings) -> Res
     let engine = plan::engine(common, around)?;
     let mut task = CommandTask::new(run.command, run.probe, around, &state_dir, voice);
     let report = runtime()?.block_on(supervise(&engine, &run.plan, &mut task, voice))?;
+    if let Some(busy) = waits_for_itself(&report, around) {
+        return Err(Trouble::with_code(
+            exit::BUSY,
+            format!(
+                "{} not run: the run around it holds {} (token {}), and it would wait for itself; give it another --resource",
+                run.plan.what, busy.resource, busy.held.token
+            ),
+        ));
+    }
     let code = exit::code(&report, run.skip_code);
     speak(&voice, &run.plan.what, &report, code);
     Ok(code)
@@ -41,10 +50,19 @@ pub(crate) async fn supervise(
     Ok(engine.run(plan, task, &mut ProcessSignals(signals), &mut tell).await)
 }
 
+/// A run that yields to a run which it is itself a part of would never have its turn: that is no right skip.
+fn waits_for_itself<'a>(report: &'a Report, around: &Surroundings) -> Option<&'a Busy> {
+    let (Report::Yielded(busy) | Report::Busy(busy)) = report else { return None };
+    let ours = |(resource, token): &(String, u64)| {
+        *resource == busy.resource.as_str() && *token == busy.held.token.value()
+    };
+    around.held().iter().any(ours).then_some(busy)
+}
+
 /// What happens on the way.
 fn tell(voice: &Voice, event: &Event<'_>) {
     match event {
-        Event::Waiting(busy) => voice.detail(&format!("waiting: {}", held(busy))),
+        Event::Waiting(busy) => voice.detail(|| format!("waiting: {}", held(busy))),
         Event::Claimed { begin, before, after_lost } => {
             let how = match before {
                 Before::Nothing | Before::Free | Before::Ours => "",
@@ -53,10 +71,10 @@ fn tell(voice: &Voice, event: &Event<'_>) {
             };
             let lost = if *after_lost { ", after an attempt that was lost" } else { "" };
             let (resource, token, n) = (&begin.resource, begin.grant.token, begin.attempt);
-            voice.detail(&format!("attempt {n} holds {resource} with token {token}{how}{lost}"));
+            voice.detail(|| format!("attempt {n} holds {resource} with token {token}{how}{lost}"));
         }
-        Event::Probed(answer) => voice.detail(&format!("probe: {answer:?}")),
-        Event::Renewed => voice.detail("lease renewed"),
+        Event::Probed(answer) => voice.detail(|| format!("probe: {answer:?}")),
+        Event::Renewed => voice.detail(|| "lease renewed".to_owned()),
         Event::RenewalFailed(why) => {
             voice.say(&format!("the lease could not be renewed, trying again: {why}"))
         }
@@ -64,9 +82,9 @@ fn tell(voice: &Voice, event: &Event<'_>) {
             voice.say(&format!("{}; trying again in {}", ended(ending), span(*pause_ms)));
         }
         Event::LeftBehind(count) => {
-            voice.detail(&format!("{count} processes that the command left behind were ended"))
+            voice.detail(|| format!("{count} processes that the command left behind were ended"))
         }
-        Event::JournalFailed(why) => voice.detail(&format!("the skip is not in the journal: {why}")),
+        Event::JournalFailed(why) => voice.detail(|| format!("the skip is not in the journal: {why}")),
     }
 }
 
@@ -121,15 +139,15 @@ fn who_did_it(entry: &Entry) -> String {
 
 /// The one line, or the one object, of the outcome.
 pub(crate) fn speak(voice: &Voice, what: &str, report: &Report, code: u8) {
-    voice.outcome(as_json(what, report, code));
+    voice.outcome(|| as_json(what, report, code));
     if voice.json {
         return;
     }
     match report {
         Report::AlreadyDone(entry) => {
-            voice.mention(&format!("{what} is done ({}): skipped", who_did_it(entry)))
+            voice.mention(|| format!("{what} is done ({}): skipped", who_did_it(entry)))
         }
-        Report::Yielded(busy) => voice.mention(&format!("{what} skipped: {}", held(busy))),
+        Report::Yielded(busy) => voice.mention(|| format!("{what} skipped: {}", held(busy))),
         Report::Busy(busy) => voice.say(&format!("{what} not run: {}", held(busy))),
         Report::NeedsPerson { entry, ran } => {
             let why = match (&entry.state, ran) {
@@ -171,7 +189,7 @@ pub(crate) fn speak(voice: &Voice, what: &str, report: &Report, code: u8) {
         }
         Report::Ran { ran, .. } => match (&ran.ending, &ran.not_started) {
             (Ending::Succeeded | Ending::ProbedDone, _) => {
-                voice.detail(&format!("{what} {} in {}", ended(&ran.ending), took(ran)))
+                voice.detail(|| format!("{what} {} in {}", ended(&ran.ending), took(ran)))
             }
             (_, Some(why)) => voice.say(&format!("{what} not run: {}", why.why)),
             _ => voice.say(&format!(

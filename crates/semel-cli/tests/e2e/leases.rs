@@ -227,3 +227,21 @@ fn a_stalled_hold_that_wakes_after_a_takeover_exits_75() {
     first.end().exits(75).saying("lost its lease");
     assert_eq!(home.lines("effects"), ["2"]);
 }
+
+#[test]
+fn a_lease_whose_token_nobody_can_read_is_given_back() {
+    let home = Home::new();
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let said = home.semel(["lease", "acquire", "r"]).stdout(full).output().unwrap();
+    assert_eq!(said.status.code(), Some(12), "{said:?}");
+    assert!(String::from_utf8_lossy(&said.stderr).contains("given back"), "{said:?}");
+    assert_eq!(token(&home, "r"), 2, "free, and the counter went on");
+}
+
+#[test]
+fn a_run_that_would_wait_for_itself_is_refused_aloud() {
+    let home = Home::new();
+    let inner = format!("\"$SEMEL\" run --store {} --job site --once -- sh -c 'echo x >> effects'", home.store());
+    home.run("--job site --always", &inner).exits(75).saying("wait for itself");
+    assert_eq!(home.lines("effects"), [""; 0]);
+}

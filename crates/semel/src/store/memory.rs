@@ -101,7 +101,9 @@ impl Records {
                 self.rows.insert(key.clone(), Row { version: version.clone(), value: value.clone(), clock });
                 version
             }
-            Change::Guard { key, .. } => self.rows.get(key).map_or_else(no_version, |row| row.version.clone()),
+            Change::Guard { key, .. } => {
+                self.rows.get(key).map_or_else(no_version, |row| row.version.clone())
+            }
             Change::Remove { key, .. } => self.rows.remove(key).map_or_else(no_version, |row| row.version),
         }
     }
@@ -171,7 +173,12 @@ impl Store for Memory {
         Box::pin(async move { self.touch_now(key, version) })
     }
 
-    fn scan<'a>(&'a self, prefix: &'a str, after: Option<&'a RecordKey>, limit: usize) -> Pending<'a, Vec<Record>> {
+    fn scan<'a>(
+        &'a self,
+        prefix: &'a str,
+        after: Option<&'a RecordKey>,
+        limit: usize,
+    ) -> Pending<'a, Vec<Record>> {
         Box::pin(async move {
             let records = self.lock();
             let now = self.shared.clock.now();
@@ -186,7 +193,12 @@ impl Store for Memory {
         })
     }
 
-    fn changed<'a>(&'a self, key: &'a RecordKey, version: Option<&'a Version>, within: Duration) -> Pending<'a, bool> {
+    fn changed<'a>(
+        &'a self,
+        key: &'a RecordKey,
+        version: Option<&'a Version>,
+        within: Duration,
+    ) -> Pending<'a, bool> {
         Box::pin(async move {
             let clock = &self.shared.clock;
             let end = Moment::since_boot(clock.now().as_since_boot().saturating_add(within));

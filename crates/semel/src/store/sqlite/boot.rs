@@ -42,7 +42,8 @@ fn parse_uuid(text: &str) -> Option<[u8; 16]> {
 #[cfg(target_os = "linux")]
 fn boot_id() -> Result<[u8; 16], String> {
     const FILE: &str = "/proc/sys/kernel/random/boot_id";
-    let text = std::fs::read_to_string(FILE).map_err(|why| format!("cannot read {FILE} ({why}): mount /proc"))?;
+    let text =
+        std::fs::read_to_string(FILE).map_err(|why| format!("cannot read {FILE} ({why}): mount /proc"))?;
     parse_uuid(&text).ok_or_else(|| format!("{FILE} holds no boot id"))
 }
 
@@ -108,7 +109,8 @@ mod tests {
     fn the_boot_id_is_a_uuid() {
         let id = parse_uuid("7f2b1c00-0000-4000-8000-0000000000ff\n").unwrap();
         assert_eq!((id[0], id[15]), (0x7f, 0xff));
-        for bad in ["", "7f2b", "zz2b1c00-0000-4000-8000-0000000000ff", "+f2b1c00-0000-4000-8000-0000000000f"] {
+        for bad in ["", "7f2b", "zz2b1c00-0000-4000-8000-0000000000ff", "+f2b1c00-0000-4000-8000-0000000000f"]
+        {
             assert_eq!(parse_uuid(bad), None, "{bad}");
         }
         assert_eq!(Boot::read().unwrap().id, Boot::read().unwrap().id);
@@ -117,7 +119,10 @@ mod tests {
     #[cfg(target_os = "linux")]
     #[test]
     fn the_offset_of_a_time_namespace_is_read() {
-        assert_eq!(parse_offset("monotonic           0         0\nboottime       86400       500\n"), Some(86_400_000_000_500));
+        assert_eq!(
+            parse_offset("monotonic           0         0\nboottime       86400       500\n"),
+            Some(86_400_000_000_500)
+        );
         assert_eq!(parse_offset("boottime -1 0"), Some(-1_000_000_000));
         assert_eq!(parse_offset("monotonic 0 0"), None);
     }

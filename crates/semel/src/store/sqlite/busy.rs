@@ -6,7 +6,9 @@
 //! other write. The time an operation may wait in all is bounded.
 
 use std::cell::Cell;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use crate::clock::boottime;
 
 /// How long an operation waits for the lock before it gives up.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
@@ -30,14 +32,14 @@ impl Pace {
 }
 
 thread_local! {
-    /// Of the operation that this thread is in: SQLite's handler takes no argument of ours.
-    static WAIT: Cell<(Option<Instant>, Pace)> = const { Cell::new((None, Pace::Other)) };
+    /// Until when, of the operation that this thread is in: SQLite's handler takes no argument of ours.
+    static WAIT: Cell<(Duration, Pace)> = const { Cell::new((Duration::ZERO, Pace::Other)) };
     static RANDOM: Cell<u64> = Cell::new(getrandom::u64().unwrap_or(0x9e37_79b9_7f4a_7c15) | 1);
 }
 
 /// From here on, this thread waits at most so long for a lock.
 pub(super) fn wait_at_most(time: Duration, pace: Pace) {
-    WAIT.set((Instant::now().checked_add(time), pace));
+    WAIT.set((boottime().saturating_add(time), pace));
 }
 
 /// The handler: sleep and ask again (`true`), or give up.
@@ -48,7 +50,7 @@ pub(super) fn handler(_asked_before: i32) -> bool {
 /// Sleep a little, if there is time left.
 pub(super) fn nap() -> bool {
     let (until, pace) = WAIT.get();
-    let left = until.map_or(Duration::ZERO, |until| until.saturating_duration_since(Instant::now()));
+    let left = until.saturating_sub(boottime());
     if left.is_zero() {
         return false;
     }

@@ -16,7 +16,9 @@ pub(super) fn line(path: &Path, why: &Error) -> String {
         Some(ErrorCode::ReadOnly) => {
             format!("{path} is read-only ({detail}): check the owner and the mode of the file and its folder")
         }
-        Some(ErrorCode::CannotOpen | ErrorCode::PermissionDenied | ErrorCode::AuthorizationForStatementDenied) => {
+        Some(
+            ErrorCode::CannotOpen | ErrorCode::PermissionDenied | ErrorCode::AuthorizationForStatementDenied,
+        ) => {
             format!("cannot open {path} ({detail}): check the owner and the mode of the file and its folder")
         }
         Some(ErrorCode::DatabaseCorrupt) => {

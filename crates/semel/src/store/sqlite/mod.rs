@@ -78,6 +78,8 @@ pub struct Sqlite {
 enum Lane {
     /// Nothing was asked yet: the thread is started by the first job.
     Parked(Box<(Opened, Boot)>),
+    /// There is no thread: whoever asks does it.
+    Here(Box<Worker>),
     Running(Sender<Job>, JoinHandle<()>),
     Closed,
 }
@@ -109,21 +111,37 @@ impl Facts {
 
 impl Sqlite {
     /// Open the database at this path; make it, and its folder, if there is none.
+    ///
+    /// Done on the caller's thread: a fraction of a millisecond, unless it must wait for other processes that make
+    /// the database at the same time.
     pub fn open(path: &Path) -> Result<Sqlite, OpenError> {
         Sqlite::open_with_patience(path, busy::PATIENCE)
     }
 
     /// As [`open`](Sqlite::open), with how long an operation waits for other processes before it is unavailable.
     pub fn open_with_patience(path: &Path, patience: Duration) -> Result<Sqlite, OpenError> {
+        Sqlite::prepare(path, patience, |_, opened, boot, _| Lane::Parked(Box::new((opened, boot))))
+    }
+
+    /// As [`open`](Sqlite::open), but everything is done on the thread of whoever asks, which waits for it: for a
+    /// process that does one thing at a time and is gone soon, and would start a thread for two writes. A renewal
+    /// waits only a moment for other processes, so that whatever else that thread does is not held up.
+    pub fn open_in_place(path: &Path) -> Result<Sqlite, OpenError> {
+        Sqlite::prepare(path, busy::PATIENCE, |path, opened, boot, written| {
+            Lane::Here(Box::new(Worker::in_place(path.to_owned(), opened, boot, busy::PATIENCE, Arc::clone(written))))
+        })
+    }
+
+    fn prepare(
+        path: &Path,
+        patience: Duration,
+        lane: impl FnOnce(&Path, Opened, Boot, &Arc<Notify>) -> Lane,
+    ) -> Result<Sqlite, OpenError> {
         let boot = Boot::read().map_err(OpenError::Unavailable)?;
         let (path, opened) = open::prepare_and_open(path, patience)?;
-        Ok(Sqlite {
-            path,
-            patience,
-            lane: Mutex::new(Lane::Parked(Box::new((opened, boot)))),
-            places: Arc::new(Semaphore::new(QUEUE)),
-            written: Arc::new(Notify::new()),
-        })
+        let written = Arc::new(Notify::new());
+        let lane = Mutex::new(lane(&path, opened, boot, &written));
+        Ok(Sqlite { path, patience, lane, places: Arc::new(Semaphore::new(QUEUE)), written })
     }
 
     /// Where the database lies.
@@ -133,7 +151,8 @@ impl Sqlite {
 
     /// Wait until everything queued is done and the database is closed. Dropping does the same in the background.
     pub fn close(self) {
-        let lane = std::mem::replace(&mut *self.lane.lock().unwrap_or_else(PoisonError::into_inner), Lane::Closed);
+        let lane =
+            std::mem::replace(&mut *self.lane.lock().unwrap_or_else(PoisonError::into_inner), Lane::Closed);
         if let Lane::Running(sender, thread) = lane {
             drop(sender);
             // it has answered or dropped every job by then, so there is nobody left to tell
@@ -144,8 +163,13 @@ impl Sqlite {
     /// Copy the whole write-ahead log back into the database and empty it.
     pub async fn checkpoint(&self) -> Result<(), StoreError> {
         self.aside(|connection| {
-            let (_, _) = connection.wal_checkpoint_v2(None::<&str>, CheckpointMode::TRUNCATE)?;
-            Ok(())
+            loop {
+                // while another one is being made, it is refused at once, without a call of the busy handler
+                match connection.wal_checkpoint_v2(None::<&str>, CheckpointMode::TRUNCATE) {
+                    Err(why) if fault::is_busy(&why) && busy::nap() => {}
+                    done => return done.map(drop),
+                }
+            }
         })
         .await
     }
@@ -154,7 +178,10 @@ impl Sqlite {
     pub async fn backup(&self, to: &Path) -> Result<(), StoreError> {
         let to = to.to_owned();
         place::make_file(&to).map_err(|why| {
-            StoreError::Unavailable(format!("cannot make the backup {} ({why}): give a new path", to.display()))
+            StoreError::Unavailable(format!(
+                "cannot make the backup {} ({why}): give a new path",
+                to.display()
+            ))
         })?;
         let patience = self.patience;
         self.aside(move |connection| {
@@ -201,19 +228,27 @@ impl Sqlite {
     ) -> Result<T, StoreError> {
         let (path, patience) = (self.path.clone(), self.patience);
         let done = tokio::task::spawn_blocking(move || {
-            let opened = open::open(&path, patience).map_err(|why| StoreError::Unavailable(why.to_string()))?;
+            let opened =
+                open::open(&path, patience).map_err(|why| StoreError::Unavailable(why.to_string()))?;
             busy::wait_at_most(patience, Pace::Other);
             work(&opened.connection).map_err(|why| StoreError::Unavailable(fault::line(&path, &why)))
         });
-        done.await.unwrap_or_else(|why| Err(StoreError::Unavailable(format!("the database's thread ended: {why}"))))
+        done.await
+            .unwrap_or_else(|why| Err(StoreError::Unavailable(format!("the database's thread ended: {why}"))))
     }
 
     /// Queue a task for the thread and wait for its answer. `lost` is what it means if the thread ends without one.
-    async fn ask<T>(&self, lost: fn(String) -> StoreError, task: impl FnOnce(Reply<T>) -> Task) -> Result<T, StoreError> {
+    async fn ask<T>(
+        &self,
+        lost: fn(String) -> StoreError,
+        task: impl FnOnce(Reply<T>) -> Task,
+    ) -> Result<T, StoreError> {
         let gone = || format!("the thread of {} has ended: restart this program", self.path.display());
-        let place = Arc::clone(&self.places).acquire_owned().await.map_err(|_| StoreError::Unavailable(gone()))?;
+        let place =
+            Arc::clone(&self.places).acquire_owned().await.map_err(|_| StoreError::Unavailable(gone()))?;
         let (reply, answer) = oneshot::channel();
-        self.send(Job { task: task(reply), _place: place }).map_err(|why| StoreError::Unavailable(why.unwrap_or_else(gone)))?;
+        self.send(Job { task: task(reply), _place: place })
+            .map_err(|why| StoreError::Unavailable(why.unwrap_or_else(gone)))?;
         answer.await.unwrap_or_else(|_| Err(lost(gone())))
     }
 
@@ -223,15 +258,20 @@ impl Sqlite {
         if let Lane::Parked(_) = *lane {
             let Lane::Parked(parked) = std::mem::replace(&mut *lane, Lane::Closed) else { return Err(None) };
             let (opened, boot) = *parked;
-            let worker = Worker::new(self.path.clone(), opened, boot, self.patience, Arc::clone(&self.written));
+            let worker =
+                Worker::new(self.path.clone(), opened, boot, self.patience, Arc::clone(&self.written));
             let (sender, jobs) = channel();
             let thread = std::thread::Builder::new().name("semel-sqlite".to_owned());
-            let thread = thread
-                .spawn(move || worker.run(&jobs))
-                .map_err(|why| Some(format!("cannot start a thread ({why}): is a limit on processes reached?")))?;
+            let thread = thread.spawn(move || worker.run(&jobs)).map_err(|why| {
+                Some(format!("cannot start a thread ({why}): is a limit on processes reached?"))
+            })?;
             *lane = Lane::Running(sender, thread);
         }
-        match &*lane {
+        match &mut *lane {
+            Lane::Here(worker) => {
+                worker.serve(job);
+                Ok(())
+            }
             Lane::Running(sender, _) => sender.send(job).map_err(|_| None),
             Lane::Parked(_) | Lane::Closed => Err(None),
         }
@@ -258,10 +298,17 @@ impl Store for Sqlite {
 
     fn touch<'a>(&'a self, key: &'a RecordKey, version: &'a Version) -> Pending<'a, ()> {
         let (key, version) = (key.clone(), version.clone());
-        Box::pin(self.ask(StoreError::Unknown, move |reply| Task::Write(Write::Touch { key, version, reply })))
+        Box::pin(
+            self.ask(StoreError::Unknown, move |reply| Task::Write(Write::Touch { key, version, reply })),
+        )
     }
 
-    fn scan<'a>(&'a self, prefix: &'a str, after: Option<&'a RecordKey>, limit: usize) -> Pending<'a, Vec<Record>> {
+    fn scan<'a>(
+        &'a self,
+        prefix: &'a str,
+        after: Option<&'a RecordKey>,
+        limit: usize,
+    ) -> Pending<'a, Vec<Record>> {
         let (prefix, after) = (prefix.to_owned(), after.cloned());
         let task = move |reply| Task::Read(Read::Scan { prefix, after, limit, reply });
         Box::pin(self.ask(StoreError::Unavailable, task))
@@ -269,7 +316,12 @@ impl Store for Sqlite {
 
     /// Writes of this handle wake it at once. No other process can, so the record's version is looked at in short
     /// turns: a read of memory shared between the processes, of a few microseconds.
-    fn changed<'a>(&'a self, key: &'a RecordKey, version: Option<&'a Version>, within: Duration) -> Pending<'a, bool> {
+    fn changed<'a>(
+        &'a self,
+        key: &'a RecordKey,
+        version: Option<&'a Version>,
+        within: Duration,
+    ) -> Pending<'a, bool> {
         Box::pin(async move {
             let begun = Instant::now();
             loop {
@@ -291,5 +343,35 @@ impl Store for Sqlite {
                 let _ = tokio::time::timeout(turn.min(within - waited), written).await;
             }
         })
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use semel_core::record::Expect;
+
+    #[tokio::test]
+    async fn a_thread_that_ended_is_unavailable_to_a_look_and_unknown_to_a_write_it_was_given() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Sqlite::open(&folder.path().join("state.db")).unwrap();
+        let (sender, jobs) = channel::<Job>();
+        // it takes every job and answers none, as a thread that dies in the middle
+        let thread = std::thread::spawn(move || jobs.iter().take(2).for_each(drop));
+        *store.lane.lock().unwrap() = Lane::Running(sender, thread);
+        let key = RecordKey::from_stored("a".to_owned());
+        let write = [Change::Put { key: key.clone(), expect: Expect::Absent, value: Vec::new(), ttl: None }];
+        let keys = [key];
+        assert!(matches!(store.load(&keys).await, Err(StoreError::Unavailable(_))));
+        assert!(matches!(store.swap(&write, Durability::Durable).await, Err(StoreError::Unknown(_))));
+        while let Lane::Running(_, thread) = &*store.lane.lock().unwrap() {
+            if thread.is_finished() {
+                break;
+            }
+            std::thread::yield_now();
+        }
+        // no longer handed over at all: surely not applied
+        assert!(matches!(store.swap(&write, Durability::Durable).await, Err(StoreError::Unavailable(_))));
     }
 }

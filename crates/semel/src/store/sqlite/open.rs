@@ -173,7 +173,10 @@ fn refusal(path: &Path, why: &Error) -> OpenError {
 }
 
 /// Make the file if there is none, and open it.
-pub(super) fn prepare_and_open(path: &Path, patience: Duration) -> Result<(std::path::PathBuf, Opened), OpenError> {
+pub(super) fn prepare_and_open(
+    path: &Path,
+    patience: Duration,
+) -> Result<(std::path::PathBuf, Opened), OpenError> {
     let path = place::prepare(path)?;
     let opened = open(&path, patience)?;
     Ok((path, opened))

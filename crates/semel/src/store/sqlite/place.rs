@@ -26,9 +26,19 @@ pub(super) fn prepare(path: &Path) -> Result<PathBuf, OpenError> {
     Ok(path)
 }
 
+/// A shorter file cannot be a database, and SQLite would take it for an empty one and write over it.
+const SHORTEST: u64 = 512;
+
 fn check_kind(path: &Path, found: &Metadata) -> Result<(), OpenError> {
     let kind = found.file_type();
     let what = match () {
+        () if kind.is_file() && (1..SHORTEST).contains(&found.len()) => {
+            return Err(OpenError::Configuration(format!(
+                "{} is not a SQLite database ({} bytes): give another path",
+                path.display(),
+                found.len()
+            )));
+        }
         () if kind.is_file() => return Ok(()),
         () if kind.is_dir() => "a directory",
         () if kind.is_fifo() || kind.is_socket() => "a pipe or a socket",
@@ -49,7 +59,9 @@ fn create(path: &Path) -> Result<(), OpenError> {
     // the names of new folders must survive a power cut as well as what lies in them
     for made in folder.ancestors().take_while(|folder| *folder != standing) {
         let above = made.parent().unwrap_or(Path::new("/"));
-        std::fs::File::open(above).and_then(|folder| folder.sync_all()).map_err(|why| unusable(path, &why))?;
+        std::fs::File::open(above)
+            .and_then(|folder| folder.sync_all())
+            .map_err(|why| unusable(path, &why))?;
     }
     match make_file(path) {
         Err(why) if why.kind() != io::ErrorKind::AlreadyExists => Err(unusable(path, &why)),
@@ -93,9 +105,9 @@ fn unusable(path: &Path, why: &io::Error) -> OpenError {
         io::ErrorKind::NotADirectory | io::ErrorKind::InvalidInput | io::ErrorKind::InvalidFilename => {
             OpenError::Configuration(format!("{path} cannot be a file ({why}): give another path"))
         }
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-            OpenError::Unavailable(format!("the disk is full: {path} cannot be made ({why}): free some space"))
-        }
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => OpenError::Unavailable(format!(
+            "the disk is full: {path} cannot be made ({why}): free some space"
+        )),
         _ => OpenError::Unavailable(format!(
             "cannot make or reach {path} ({why}): check the owner and the mode of its folder"
         )),
@@ -176,9 +188,17 @@ mod tests {
     fn network_file_systems_are_refused_and_local_ones_are_not() {
         let path = Path::new("/x/state.db");
         // ext, btrfs, xfs, tmpfs, overlayfs, zfs, f2fs, bcachefs, ramfs
-        for local in
-            [0xef53, 0x9123_683e, 0x5846_5342, 0x0102_1994, 0x794c_7630, 0x2fc1_2fc1, 0xf2f5_2010, 0xca45_1a4e, 0x8584_58f6]
-        {
+        for local in [
+            0xef53,
+            0x9123_683e,
+            0x5846_5342,
+            0x0102_1994,
+            0x794c_7630,
+            0x2fc1_2fc1,
+            0xf2f5_2010,
+            0xca45_1a4e,
+            0x8584_58f6,
+        ] {
             assert!(refuse_network(path, local).is_ok(), "{local:x}");
         }
         for (number, name) in NETWORK {

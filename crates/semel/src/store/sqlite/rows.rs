@@ -22,7 +22,12 @@ impl<'a> Now<'a> {
         Now { boot, now_ns: boot.now_ns() }
     }
 
-    fn standing(&self, ttl_ms: Option<i64>, touched_ns: Option<i64>, boot: Option<&[u8]>) -> Option<Standing> {
+    fn standing(
+        &self,
+        ttl_ms: Option<i64>,
+        touched_ns: Option<i64>,
+        boot: Option<&[u8]>,
+    ) -> Option<Standing> {
         let ttl_ms = ttl_ms?;
         let (Some(touched_ns), true) = (touched_ns, boot == Some(&self.boot.id)) else {
             return Some(Standing::Lapsed { for_ms: AGES_MS });
@@ -96,7 +101,8 @@ pub(super) fn scan(
          WHERE key >= :from AND key < :end AND key IS NOT :after ORDER BY key LIMIT :limit",
     )?;
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-    let mut rows = statement.query(named_params! {":from": from, ":end": end, ":after": after, ":limit": limit})?;
+    let mut rows =
+        statement.query(named_params! {":from": from, ":end": end, ":after": after, ":limit": limit})?;
     let mut found = Vec::new();
     let mut now = Some(now);
     let mut moment = None;
@@ -167,7 +173,9 @@ fn put(connection: &Connection, change: &Change, now: Now<'_>) -> Result<Version
         Expect::Absent => {
             "INSERT INTO records (version, ttl_ms, touched_ns, boot, value, key) VALUES (?1, ?2, ?3, ?4, ?5, ?6)"
         }
-        _ => "UPDATE records SET version = ?1, ttl_ms = ?2, touched_ns = ?3, boot = ?4, value = ?5 WHERE key = ?6",
+        _ => {
+            "UPDATE records SET version = ?1, ttl_ms = ?2, touched_ns = ?3, boot = ?4, value = ?5 WHERE key = ?6"
+        }
     };
     let parameters = params![version, ttl_ms, touched_ns, boot, value, key.as_str()];
     match connection.prepare_cached(sql)?.execute(parameters)? {
@@ -229,6 +237,9 @@ mod tests {
         assert_eq!(now.standing(Some(5), ms(1), Some(&id)), Some(Standing::Lapsed { for_ms: 4 }));
         assert_eq!(now.standing(Some(5), ms(9), Some(&other)), Some(Standing::Lapsed { for_ms: AGES_MS }));
         assert_eq!(now.standing(Some(5), None, None), Some(Standing::Lapsed { for_ms: AGES_MS }));
-        assert_eq!(now.standing(Some(i64::MAX), ms(9), Some(&id)), Some(Standing::Live { left_ms: 9_223_372_036_854 }));
+        assert_eq!(
+            now.standing(Some(i64::MAX), ms(9), Some(&id)),
+            Some(Standing::Live { left_ms: 9_223_372_036_854 })
+        );
     }
 }

@@ -55,13 +55,36 @@ unsafe extern "C" fn open(
     // SAFETY: `base` is SQLite's default layer.
     let Some(base_open) = (unsafe { (**base).xOpen }) else { return ffi::SQLITE_CANTOPEN };
     let name: *const c_char = name;
-    if flags & ffi::SQLITE_OPEN_WAL != 0 && flags & ffi::SQLITE_OPEN_CREATE != 0 {
-        // SAFETY: the arguments are SQLite's own, with one flag fewer.
-        let code = unsafe { base_open(*base, name, file, flags & !ffi::SQLITE_OPEN_CREATE, out_flags) };
-        if code == ffi::SQLITE_OK {
+    let create = ffi::SQLITE_OPEN_WAL | ffi::SQLITE_OPEN_CREATE | ffi::SQLITE_OPEN_READWRITE;
+    if flags & create == create {
+        let mut opened = 0;
+        // SAFETY: the arguments are SQLite's own, with one flag fewer and a place for the answer.
+        let code = unsafe { base_open(*base, name, file, flags & !ffi::SQLITE_OPEN_CREATE, &mut opened) };
+        if code == ffi::SQLITE_OK && opened & ffi::SQLITE_OPEN_READONLY == 0 {
+            if !out_flags.is_null() {
+                // SAFETY: not null, so it is SQLite's place for the answer.
+                unsafe { *out_flags = opened };
+            }
             return code;
         }
+        if code == ffi::SQLITE_OK {
+            // There was no log to write, and one to read a moment later: another process made it in between, and
+            // SQLite fell back to reading. Asked for with "create", it is opened for writing.
+            // SAFETY: the file is open.
+            unsafe { close(file) };
+        }
     }
-    // SAFETY: the arguments are SQLite's own; a failed open has left nothing in `file`.
+    // SAFETY: the arguments are SQLite's own; nothing is open in `file`.
     unsafe { base_open(*base, name, file, flags, out_flags) }
+}
+
+/// # Safety
+///
+/// The file must have been opened by SQLite's own layer.
+unsafe fn close(file: *mut ffi::sqlite3_file) {
+    // SAFETY: an open file has its methods.
+    if let Some(close) = unsafe { (*file).pMethods.as_ref() }.and_then(|methods| methods.xClose) {
+        // SAFETY: it is closed once.
+        unsafe { close(file) };
+    }
 }

@@ -4,9 +4,16 @@
 //! transaction with one sync, each answered after the commit. One writer gets one sync per write; thirty-two get
 //! a fraction of one.
 //!
-//! The thread also copies the log back into the database (a checkpoint): when nothing is queued for a moment, so
-//! that nobody waits for it, and in any case before the log becomes long. A lone process reads the whole log when
-//! it opens the database, so the log is kept short.
+//! The thread also copies the log back into the database (a checkpoint). A lone process reads the whole log when
+//! it opens the database, about 2 µs a frame, so the log is kept short where processes come and go, and may be
+//! longer where one stays and writes:
+//!
+//! | frames in the log | and | a checkpoint is made |
+//! |---|---|---|
+//! | [`IDLE_FRAMES`] | nothing is queued for a moment | then, and the log is emptied |
+//! | [`IDLE_FRAMES`] | it was this handle's first write | after the answer, and the log is emptied |
+//! | [`FIRST_FRAMES`] | it was this handle's first write | before the answer: those before it may all have left in the middle |
+//! | [`MOST_FRAMES`] | | after the answer; the log is begun anew in place |
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -30,13 +37,18 @@ const GROUP: usize = 128;
 /// The most bytes of values that are written together, give or take one job.
 const GROUP_BYTES: usize = 8 << 20;
 /// Nothing queued for so long: time to tidy up.
-const IDLE: Duration = Duration::from_millis(3);
-/// Frames in the log from which a checkpoint is made when idle.
-pub(super) const IDLE_FRAMES: u32 = 128;
-/// Frames in the log from which a checkpoint is made at once.
-const MOST_FRAMES: u32 = 8_000;
-/// How long a checkpoint that cannot be put off waits for other processes.
+const IDLE: Duration = Duration::from_millis(1);
+/// Frames in the log from which it is worth tidying up.
+const IDLE_FRAMES: u32 = 64;
+/// Frames in the log from which the first write of a handle waits for a checkpoint.
+const FIRST_FRAMES: u32 = 512;
+/// Frames in the log from which a checkpoint is made however busy the thread is.
+const MOST_FRAMES: u32 = 1_000;
+/// How long a checkpoint waits for other processes once the log is several times that long.
 const CHECKPOINT_PATIENCE: Duration = Duration::from_millis(50);
+
+/// How long a renewal on the thread of whoever asks waits for other processes; it is tried again.
+const IN_PLACE_RENEWAL: Duration = Duration::from_millis(250);
 
 pub(super) type Reply<T> = oneshot::Sender<Result<T, StoreError>>;
 
@@ -110,13 +122,53 @@ pub(super) struct Worker {
     pub(super) written: Arc<Notify>,
     /// What `PRAGMA synchronous` is set to.
     synchronous: Durability,
+    /// Nothing was written yet.
+    fresh: bool,
+    /// How long a renewal waits for other processes.
+    renewal_patience: Duration,
 }
 
 impl Worker {
-    pub(super) fn new(path: PathBuf, opened: Opened, boot: Boot, patience: Duration, written: Arc<Notify>) -> Worker {
+    pub(super) fn new(
+        path: PathBuf,
+        opened: Opened,
+        boot: Boot,
+        patience: Duration,
+        written: Arc<Notify>,
+    ) -> Worker {
         let Opened { connection, frames } = opened;
         // FULL is SQLite's own default
-        Worker { path, connection, frames, boot, patience, written, synchronous: Durability::Durable }
+        Worker {
+            path,
+            connection,
+            frames,
+            boot,
+            patience,
+            written,
+            synchronous: Durability::Durable,
+            renewal_patience: patience,
+            fresh: true,
+        }
+    }
+
+    /// One that works on the thread of whoever asks.
+    pub(super) fn in_place(
+        path: PathBuf,
+        opened: Opened,
+        boot: Boot,
+        patience: Duration,
+        written: Arc<Notify>,
+    ) -> Worker {
+        let worker = Worker::new(path, opened, boot, patience, written);
+        Worker { renewal_patience: IN_PLACE_RENEWAL.min(patience), ..worker }
+    }
+
+    /// Do one job now.
+    pub(super) fn serve(&mut self, job: Job) {
+        match job.task {
+            Task::Read(read) => self.read(read),
+            Task::Write(write) => self.write(vec![write]),
+        }
     }
 
     /// Work until nobody can ask any more. The database is closed without a checkpoint.
@@ -126,7 +178,7 @@ impl Worker {
                 match jobs.recv_timeout(IDLE) {
                     Ok(job) => job,
                     Err(RecvTimeoutError::Timeout) => {
-                        self.checkpoint(Duration::ZERO);
+                        self.tidy();
                         continue;
                     }
                     Err(RecvTimeoutError::Disconnected) => return,
@@ -138,9 +190,6 @@ impl Worker {
                 }
             };
             self.work_off(first, jobs);
-            if self.frames.load(Ordering::Relaxed) > MOST_FRAMES {
-                self.checkpoint(CHECKPOINT_PATIENCE);
-            }
         }
     }
 
@@ -200,11 +249,23 @@ impl Worker {
 
     fn write(&mut self, writes: Vec<Write>) {
         let renews = writes.iter().any(|write| matches!(write, Write::Touch { .. }));
-        busy::wait_at_most(self.patience, if renews { Pace::Renewal } else { Pace::Other });
+        match renews {
+            true => busy::wait_at_most(self.renewal_patience, Pace::Renewal),
+            false => busy::wait_at_most(self.patience, Pace::Other),
+        }
         match self.transact(&writes) {
             Ok(outcomes) => {
                 self.written.notify_waiters();
+                let first = std::mem::take(&mut self.fresh);
+                if first && self.log_exceeds(FIRST_FRAMES) {
+                    self.tidy();
+                }
                 writes.into_iter().zip(outcomes).for_each(|(write, outcome)| answer(write, outcome));
+                if first && self.log_exceeds(IDLE_FRAMES) {
+                    self.tidy();
+                } else if self.log_exceeds(MOST_FRAMES) {
+                    self.shorten();
+                }
             }
             Err(Failure::Before(why)) => {
                 let line = fault::line(&self.path, &why);
@@ -238,7 +299,9 @@ impl Worker {
     fn make(&self, write: &Write, now: Now<'_>) -> Result<Outcome, Error> {
         Ok(match write {
             Write::Swap { changes, .. } => Outcome::Swap(rows::swap(&self.connection, changes, now)?),
-            Write::Touch { key, version, .. } => Outcome::Touch(rows::touch(&self.connection, key, version, now)?),
+            Write::Touch { key, version, .. } => {
+                Outcome::Touch(rows::touch(&self.connection, key, version, now)?)
+            }
         })
     }
 
@@ -264,13 +327,30 @@ impl Worker {
         self.connection.prepare_cached(sql)?.execute([]).map(drop)
     }
 
-    /// Copy the log back and begin it anew. First what can be copied beside the writers, then, if no other
-    /// process is in the way, the rest. Where it fails nothing is lost: the next one copies more.
-    fn checkpoint(&self, patience: Duration) {
+    fn log_exceeds(&self, frames: u32) -> bool {
+        self.frames.load(Ordering::Relaxed) > frames
+    }
+
+    /// Copy the log back beside the writers and, if no other process is in the way, empty it. Emptied, and not
+    /// only marked as copied: the mark is in shared memory and is gone with the last process. Where it fails
+    /// nothing is lost, the next one copies more.
+    fn tidy(&self) {
         self.frames.store(0, Ordering::Relaxed);
-        busy::wait_at_most(patience, Pace::Other);
+        busy::wait_at_most(Duration::ZERO, Pace::Other);
         if self.connection.wal_checkpoint_v2(None::<&str>, CheckpointMode::PASSIVE).is_ok() {
             let _ = self.connection.wal_checkpoint_v2(None::<&str>, CheckpointMode::TRUNCATE);
+        }
+    }
+
+    /// Copy the log back beside the writers; the next write begins it anew in place. If the writers are so many
+    /// that there always is a next frame, hold them off for a moment.
+    fn shorten(&self) {
+        self.frames.store(0, Ordering::Relaxed);
+        busy::wait_at_most(CHECKPOINT_PATIENCE, Pace::Renewal);
+        let copied = self.connection.wal_checkpoint_v2(None::<&str>, CheckpointMode::PASSIVE);
+        if copied.is_ok_and(|(frames, _)| u32::try_from(frames).is_ok_and(|frames| frames > 4 * MOST_FRAMES))
+        {
+            let _ = self.connection.wal_checkpoint_v2(None::<&str>, CheckpointMode::RESTART);
         }
     }
 }
