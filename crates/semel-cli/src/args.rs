@@ -34,6 +34,29 @@ pub(crate) struct Common {
     pub(crate) verbose: bool,
 }
 
+/// `semel run` alone: what stands in crontabs is parsed without making the parsers of all other commands.
+#[derive(Debug, Parser)]
+#[command(name = "semel run", no_binary_name = true)]
+struct RunAlone {
+    #[command(flatten)]
+    common: Common,
+    #[command(flatten)]
+    run: RunArgs,
+}
+
+impl Cli {
+    /// What was typed.
+    pub(crate) fn read(words: Vec<OsString>) -> Result<Cli, clap::Error> {
+        if words.get(1).is_some_and(|word| word == "run") {
+            // whatever is wrong is said by the whole parser, with its own usage
+            if let Ok(RunAlone { common, run }) = RunAlone::try_parse_from(&words[2..]) {
+                return Ok(Cli { common, command: Command::Run(run) });
+            }
+        }
+        Cli::try_parse_from(words)
+    }
+}
+
 #[derive(Debug, Subcommand)]
 #[allow(clippy::large_enum_variant)] // one per process
 pub(crate) enum Command {

@@ -12,7 +12,6 @@ mod trouble;
 
 use std::process::ExitCode;
 
-use clap::Parser;
 use clap::error::ErrorKind;
 
 use crate::args::{Cli, Command};
@@ -21,7 +20,7 @@ use crate::plan::Surroundings;
 use crate::trouble::Trouble;
 
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let cli = match Cli::read(std::env::args_os().collect()) {
         Ok(cli) => cli,
         Err(why) => return usage(&why),
     };

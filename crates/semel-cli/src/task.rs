@@ -9,6 +9,7 @@ use semel::clock::Moment;
 use semel::engine::{Begin, Caught, NotStarted, Probed, Task, TaskEnd};
 use semel_core::canonical;
 use semel_core::entry::RESULT_LIMIT;
+use semel_core::token::Nonce;
 use semel_supervise::{Contain, Ended, Exit, Output, SpawnError, Spec, Stdin, Tree};
 use serde_json::Value;
 
@@ -18,6 +19,9 @@ use crate::plan::{Probe, Program, Surroundings, read_bounded};
 
 /// How long after its time a probe is ended even if nobody is there to end it.
 const PROBE_MARGIN: Duration = Duration::from_secs(2);
+
+/// What is behind a run's nonce in the name of the file for its result.
+pub(crate) const RESULT_SUFFIX: &str = ".json";
 
 /// The command of a run.
 pub(crate) struct CommandTask<'a> {
@@ -31,38 +35,43 @@ pub(crate) struct CommandTask<'a> {
     tree: Option<Tree>,
     /// Nothing may go on after that, whatever happens to this process.
     deadline: Option<Duration>,
-    scratch: Option<Scratch>,
+    result: Option<ResultFile>,
 }
 
-/// A run's private directory, removed when it is dropped.
-struct Scratch(PathBuf);
+/// The file in which a run's result is looked for, removed when this is dropped. It is the command that makes it.
+struct ResultFile(PathBuf);
 
-impl Scratch {
-    fn new(runs: &Path, name: &str) -> std::io::Result<Scratch> {
-        let path = runs.join(name);
-        let made = std::fs::DirBuilder::new().mode(0o700).create(&path);
-        match made {
+impl ResultFile {
+    /// In the directory for the files of all runs, which is made if there is none.
+    fn new(runs: &Path, nonce: &Nonce) -> std::io::Result<ResultFile> {
+        match std::fs::DirBuilder::new().mode(0o700).create(runs) {
             Err(why) if why.kind() == std::io::ErrorKind::NotFound => {
-                std::fs::DirBuilder::new().mode(0o700).recursive(true).create(&path)?;
+                std::fs::DirBuilder::new().mode(0o700).recursive(true).create(runs)?;
             }
-            // a second try of the same run
             Err(why) if why.kind() == std::io::ErrorKind::AlreadyExists => {}
             made => made?,
         }
-        Ok(Scratch(path))
+        Ok(ResultFile(runs.join(format!("{nonce}{RESULT_SUFFIX}"))))
     }
 
-    fn result(&self) -> PathBuf {
-        self.0.join("result.json")
+    /// Before every try: what a failed one left behind is not the result of the next.
+    fn clear(&self) -> std::io::Result<()> {
+        let removed = std::fs::remove_file(&self.0).or_else(|why| match why.kind() {
+            // a command may make anything there, a directory too
+            std::io::ErrorKind::IsADirectory => std::fs::remove_dir_all(&self.0),
+            _ => Err(why),
+        });
+        match removed {
+            Err(why) if why.kind() == std::io::ErrorKind::NotFound => Ok(()),
+            removed => removed,
+        }
     }
 }
 
-impl Drop for Scratch {
+impl Drop for ResultFile {
     fn drop(&mut self) {
-        // left for `gc` if it cannot be removed now; an empty one, the common case, needs no walk
-        if std::fs::remove_dir(&self.0).is_err() {
-            let _ = std::fs::remove_dir_all(&self.0);
-        }
+        // left for `gc` if it cannot be removed now
+        let _ = self.clear();
     }
 }
 
@@ -75,7 +84,7 @@ impl<'a> CommandTask<'a> {
         voice: Voice,
     ) -> CommandTask<'a> {
         let runs = state_dir.join("run");
-        CommandTask { command, probe, around, runs, voice, tree: None, deadline: None, scratch: None }
+        CommandTask { command, probe, around, runs, voice, tree: None, deadline: None, result: None }
     }
 
     /// What the command is told, on top of what it inherits.
@@ -95,8 +104,8 @@ impl<'a> CommandTask<'a> {
             set("SEMEL_SLOT", work.slot().map(ToString::to_string).unwrap_or_default());
             set("SEMEL_ATTEMPT", begin.attempt.to_string());
         }
-        if let Some(scratch) = &self.scratch {
-            vars.push(("SEMEL_RESULT".into(), scratch.result().into()));
+        if let Some(result) = &self.result {
+            vars.push(("SEMEL_RESULT".into(), result.0.clone().into()));
         }
         vars
     }
@@ -134,26 +143,25 @@ fn not_started(why: &SpawnError) -> NotStarted {
 
 impl Task for CommandTask<'_> {
     async fn start(&mut self, begin: &Begin) -> Result<(), NotStarted> {
-        if let Some(scratch) = &self.scratch {
-            // what a failed try wrote is not the result of the next; if it cannot be removed, it is looked at
-            let _ = std::fs::remove_file(scratch.result());
-        } else if begin.work.is_some() {
-            let scratch = Scratch::new(&self.runs, &begin.grant.nonce.to_string());
-            self.scratch = Some(scratch.map_err(|why| NotStarted {
+        if begin.work.is_some() && self.result.is_none() {
+            let result = ResultFile::new(&self.runs, &begin.grant.nonce);
+            self.result = Some(result.map_err(|why| NotStarted {
                 code: 126,
                 why: format!("cannot make {}: {why}", self.runs.display()),
             })?);
+        }
+        if let Some(result) = &self.result {
+            // if it cannot be removed, it is looked at: what it says is said
+            let _ = result.clear();
         }
         let mut spec = Spec::new(&self.command.path, self.command.argv.clone());
         spec.env = self.environment(begin);
         spec.tag = begin.grant.nonce.to_string();
         spec.deadline = self.deadline;
         let tree = Tree::spawn(spec).map_err(|why| not_started(&why))?;
-        self.voice.detail(|| format!(
-            "pid {} started, its tree held by {}",
-            tree.pid(),
-            tree.containment().as_str()
-        ));
+        self.voice.detail(|| {
+            format!("pid {} started, its tree held by {}", tree.pid(), tree.containment().as_str())
+        });
         self.tree = Some(tree);
         Ok(())
     }
@@ -197,8 +205,7 @@ impl Task for CommandTask<'_> {
     }
 
     fn result(&mut self) -> Option<Value> {
-        let path = self.scratch.as_ref()?.result();
-        let kept = read_result(&path).and_then(|bytes| match bytes {
+        let kept = read_result(&self.result.as_ref()?.0).and_then(|bytes| match bytes {
             None => Ok(None),
             Some(bytes) => {
                 let text = std::str::from_utf8(&bytes).map_err(|_| "it is not UTF-8".to_owned())?;

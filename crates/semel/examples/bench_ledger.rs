@@ -3,7 +3,7 @@
 //! Called by `cargo xtask bench ledger`. Each ledger is filled with that many done entries of the usual shape;
 //! then every round claims and settles one fresh work in each, and times the claim: one load, one durable swap.
 
-#![allow(clippy::unwrap_used, clippy::print_stdout)] // a bench that cannot go on should say where
+#![allow(clippy::unwrap_used, clippy::print_stdout, clippy::disallowed_methods)] // a bench that cannot go on should say where
 
 use std::path::Path;
 use std::sync::Arc;

@@ -18,6 +18,7 @@ use crate::out::{Voice, print, print_json};
 use crate::plan::{self, Surroundings};
 use crate::runtime;
 use crate::table::clean;
+use crate::task::RESULT_SUFFIX;
 use crate::trouble::Trouble;
 
 /// A run's directory without a run is left alone for so long.
@@ -56,14 +57,14 @@ async fn tidy(
     let mut scratch = stale.len();
     if !args.dry_run {
         semel_supervise::remove_stale_leaves();
-        scratch = stale.iter().filter(|path| std::fs::remove_dir_all(path).is_ok()).count();
+        scratch = stale.iter().filter(|path| remove(path)).count();
         store.checkpoint().await?;
     }
     let facts = store.facts().await?;
     if common.json {
         print_json(json!({
             "kind": "gc", "dry_run": args.dry_run, "looked_at": swept.looked_at, "notes": swept.notes,
-            "attempts": swept.attempts, "forgotten": swept.forgotten, "run_directories": scratch,
+            "attempts": swept.attempts, "forgotten": swept.forgotten, "result_files": scratch,
             "unreadable": swept.unreadable, "backup": args.backup, "bytes": facts.bytes, "wal_bytes": facts.wal_bytes,
         }));
     } else {
@@ -83,7 +84,7 @@ fn tell(args: &GcArgs, swept: &Swept, scratch: usize) {
         (notes, "note of the journal", "notes of the journal"),
         (attempts, "old attempt", "old attempts"),
         (forgotten, "done entry past its --remember", "done entries past their --remember"),
-        (scratch, "left-over run directory", "left-over run directories"),
+        (scratch, "left-over result file", "left-over result files"),
     ]
     .iter()
     .filter(|(count, ..)| *count > 0)
@@ -104,18 +105,22 @@ fn tell(args: &GcArgs, swept: &Swept, scratch: usize) {
     }
 }
 
-/// Directories of runs that are gone, by every witness: old, no live lease carries their name, and no process of
+/// A command may have made a directory of it.
+fn remove(path: &Path) -> bool {
+    std::fs::remove_file(path).is_ok() || std::fs::remove_dir_all(path).is_ok()
+}
+
+/// Result files of runs that are gone, by every witness: old, no live lease carries their name, and no process of
 /// this machine says that it belongs to them (a run may use another store).
 async fn stale_scratch(engine: &Engine, runs: &Path) -> Result<Vec<PathBuf>, Trouble> {
     let Ok(listed) = std::fs::read_dir(runs) else { return Ok(Vec::new()) };
     let now = UNIX_EPOCH + Duration::from_millis(engine.clock.wall_ms());
     let is_old = |entry: &std::fs::DirEntry| {
-        let found = entry.metadata().ok().filter(std::fs::Metadata::is_dir);
-        let age = found.and_then(|found| now.duration_since(found.modified().ok()?).ok());
+        let age = entry.metadata().ok().and_then(|found| now.duration_since(found.modified().ok()?).ok());
         age.is_some_and(|age| age > SCRATCH_AGE)
     };
     let named = |entry: std::fs::DirEntry| {
-        let nonce: Nonce = entry.file_name().to_str()?.parse().ok()?;
+        let nonce: Nonce = entry.file_name().to_str()?.strip_suffix(RESULT_SUFFIX)?.parse().ok()?;
         is_old(&entry).then(|| (nonce, entry.path()))
     };
     let mut stale: Vec<(Nonce, PathBuf)> =

@@ -56,10 +56,12 @@ pub(crate) fn run(common: &Common, args: &HistoryArgs, around: &Surroundings) ->
     }
     tell(&rows, line_width(around));
     if left_out > 0 {
-        voice.mention(|| format!(
-            "{left_out} older attempts are not shown: say --limit {} to see them",
-            rows.len() as u64 + left_out
-        ));
+        voice.mention(|| {
+            format!(
+                "{left_out} older attempts are not shown: say --limit {} to see them",
+                rows.len() as u64 + left_out
+            )
+        });
     }
     Ok(0)
 }

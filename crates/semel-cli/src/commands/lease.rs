@@ -123,7 +123,9 @@ fn acquire(
             if !told {
                 // nobody could renew or release it
                 runtime.block_on(engine.release(&resource, grant.token))?.ok();
-                let line = format!("the token could not be written to stdout: the lease on {resource} was given back");
+                let line = format!(
+                    "the token could not be written to stdout: the lease on {resource} was given back"
+                );
                 return Err(Trouble::with_code(exit::LOST, line));
             }
             Ok(0)
@@ -233,6 +235,7 @@ async fn held_around_us(engine: &Engine, resources: &[Name], around: &Surroundin
 }
 
 /// Become the command: the run around us supervises it.
+#[allow(clippy::disallowed_methods)] // nothing is started: this process becomes it
 fn exec(program: &Program) -> Trouble {
     let mut command = std::process::Command::new(&program.path);
     if let Some(first) = program.argv.first() {

@@ -120,9 +120,9 @@ fn no_result_or_an_empty_one_is_no_trouble() {
 }
 
 #[test]
-fn the_private_directory_is_private_and_goes_away() {
+fn the_result_lies_in_a_private_directory_and_goes_away() {
     let home = Home::new();
-    let script = "echo private > $(dirname $SEMEL_RESULT)/scratch; stat -c %a $(dirname $SEMEL_RESULT)";
+    let script = "echo 1 > $SEMEL_RESULT; stat -c %a $(dirname $SEMEL_RESULT)";
     for (job, script, code) in [("a", script.to_owned(), 0), ("b", format!("{script}; exit 3"), 3)] {
         let said = home.run(&format!("--job {job} --once"), &script).exits(code);
         assert_eq!(said.text(), "700");

@@ -241,7 +241,8 @@ fn a_lease_whose_token_nobody_can_read_is_given_back() {
 #[test]
 fn a_run_that_would_wait_for_itself_is_refused_aloud() {
     let home = Home::new();
-    let inner = format!("\"$SEMEL\" run --store {} --job site --once -- sh -c 'echo x >> effects'", home.store());
+    let inner =
+        format!("\"$SEMEL\" run --store {} --job site --once -- sh -c 'echo x >> effects'", home.store());
     home.run("--job site --always", &inner).exits(75).saying("wait for itself");
     assert_eq!(home.lines("effects"), [""; 0]);
 }

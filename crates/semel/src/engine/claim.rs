@@ -38,6 +38,7 @@ struct Sent {
     at: Moment,
 }
 
+#[allow(clippy::result_large_err)] // a report is made once per run
 impl Engine {
     /// Claim the work, or report why not.
     pub(super) async fn claim(
@@ -107,7 +108,9 @@ impl Engine {
                     match self.store.swap(&changes, Durability::Durable).await {
                         Ok(_) => return Err(Report::NeedsPerson { entry, ran: None }),
                         Err(StoreError::Refused(_)) => {}
-                        Err(StoreError::Unknown(why)) => unknowns.another(why).await.map_err(Report::StoreDown)?,
+                        Err(StoreError::Unknown(why)) => {
+                            unknowns.another(why).await.map_err(Report::StoreDown)?
+                        }
                         Err(StoreError::Unavailable(why)) => return Err(Report::StoreDown(why)),
                     }
                 }

@@ -46,11 +46,21 @@ pub trait Store: Send + Sync + fmt::Debug {
     fn touch<'a>(&'a self, key: &'a RecordKey, version: &'a Version) -> Pending<'a, ()>;
 
     /// At most `limit` records whose key starts with `prefix`, after `after`, in the order of their keys.
-    fn scan<'a>(&'a self, prefix: &'a str, after: Option<&'a RecordKey>, limit: usize) -> Pending<'a, Vec<Record>>;
+    fn scan<'a>(
+        &'a self,
+        prefix: &'a str,
+        after: Option<&'a RecordKey>,
+        limit: usize,
+    ) -> Pending<'a, Vec<Record>>;
 
     /// Wait until the record is no longer at this version (`None`: no longer absent), at most so long. Answers
     /// whether it has changed; a spurious `true` is allowed.
-    fn changed<'a>(&'a self, key: &'a RecordKey, version: Option<&'a Version>, within: Duration) -> Pending<'a, bool>;
+    fn changed<'a>(
+        &'a self,
+        key: &'a RecordKey,
+        version: Option<&'a Version>,
+        within: Duration,
+    ) -> Pending<'a, bool>;
 }
 
 /// What [`Store::load`] found.
@@ -116,7 +126,9 @@ impl Change {
     /// What must stand there.
     pub fn expect(&self) -> &Expect {
         match self {
-            Change::Put { expect, .. } | Change::Guard { expect, .. } | Change::Remove { expect, .. } => expect,
+            Change::Put { expect, .. } | Change::Guard { expect, .. } | Change::Remove { expect, .. } => {
+                expect
+            }
         }
     }
 }

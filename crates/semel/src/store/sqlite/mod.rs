@@ -128,7 +128,13 @@ impl Sqlite {
     /// waits only a moment for other processes, so that whatever else that thread does is not held up.
     pub fn open_in_place(path: &Path) -> Result<Sqlite, OpenError> {
         Sqlite::prepare(path, busy::PATIENCE, |path, opened, boot, written| {
-            Lane::Here(Box::new(Worker::in_place(path.to_owned(), opened, boot, busy::PATIENCE, Arc::clone(written))))
+            Lane::Here(Box::new(Worker::in_place(
+                path.to_owned(),
+                opened,
+                boot,
+                busy::PATIENCE,
+                Arc::clone(written),
+            )))
         })
     }
 

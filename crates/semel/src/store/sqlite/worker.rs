@@ -11,7 +11,7 @@
 //! | frames in the log | and | a checkpoint is made |
 //! |---|---|---|
 //! | [`IDLE_FRAMES`] | nothing is queued for a moment | then, and the log is emptied |
-//! | [`IDLE_FRAMES`] | it was this handle's first write | after the answer, and the log is emptied |
+//! | [`IDLE_FRAMES`] | it was this handle's first write | after the answer, and the log is emptied, or begun anew by the outcome if this was an intent |
 //! | [`FIRST_FRAMES`] | it was this handle's first write | before the answer: those before it may all have left in the middle |
 //! | [`MOST_FRAMES`] | | after the answer; the log is begun anew in place |
 
@@ -89,6 +89,10 @@ impl Write {
             Write::Touch { reply, .. } => drop(reply.send(Err(why))),
         }
     }
+}
+
+fn is_durable(write: &Write) -> bool {
+    matches!(write, Write::Swap { durability: Durability::Durable, .. })
 }
 
 fn size(change: &Change) -> usize {
@@ -260,9 +264,16 @@ impl Worker {
                 if first && self.log_exceeds(FIRST_FRAMES) {
                     self.tidy();
                 }
+                let intends = writes.iter().any(is_durable);
                 writes.into_iter().zip(outcomes).for_each(|(write, outcome)| answer(write, outcome));
                 if first && self.log_exceeds(IDLE_FRAMES) {
-                    self.tidy();
+                    // who writes an intent comes back with its outcome, and that write begins the log anew in place:
+                    // to sync a file that keeps its size is cheaper than to let it grow again
+                    if intends {
+                        self.copy_back();
+                    } else {
+                        self.tidy();
+                    }
                 } else if self.log_exceeds(MOST_FRAMES) {
                     self.shorten();
                 }
@@ -309,8 +320,7 @@ impl Worker {
     /// before it. NORMAL, not OFF: the first frame of a log begun anew must still be synced, else a power cut
     /// could mix old and new frames. A renewal needs no sync: a power cut is a reboot, which ends every lease.
     fn synchronise(&mut self, writes: &[Write]) -> Result<(), Error> {
-        let durable = |write: &Write| matches!(write, Write::Swap { durability: Durability::Durable, .. });
-        let wanted = if writes.iter().any(durable) { Durability::Durable } else { Durability::Relaxed };
+        let wanted = if writes.iter().any(is_durable) { Durability::Durable } else { Durability::Relaxed };
         if wanted == self.synchronous {
             return Ok(());
         }
@@ -335,11 +345,16 @@ impl Worker {
     /// only marked as copied: the mark is in shared memory and is gone with the last process. Where it fails
     /// nothing is lost, the next one copies more.
     fn tidy(&self) {
-        self.frames.store(0, Ordering::Relaxed);
-        busy::wait_at_most(Duration::ZERO, Pace::Other);
-        if self.connection.wal_checkpoint_v2(None::<&str>, CheckpointMode::PASSIVE).is_ok() {
+        if self.copy_back() {
             let _ = self.connection.wal_checkpoint_v2(None::<&str>, CheckpointMode::TRUNCATE);
         }
+    }
+
+    /// Copy the log back beside the writers. `true`: as far as it went.
+    fn copy_back(&self) -> bool {
+        self.frames.store(0, Ordering::Relaxed);
+        busy::wait_at_most(Duration::ZERO, Pace::Other);
+        self.connection.wal_checkpoint_v2(None::<&str>, CheckpointMode::PASSIVE).is_ok()
     }
 
     /// Copy the log back beside the writers; the next write begins it anew in place. If the writers are so many
