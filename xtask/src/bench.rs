@@ -24,8 +24,10 @@ pub(crate) fn run(words: &[String]) -> Result<(), String> {
         match word.as_str() {
             "--rounds" => options.rounds = usize::try_from(number(words.next())?).unwrap_or(usize::MAX),
             "--entries" => options.entries = number(words.next())?,
-            "run" | "ledger" | "memory" | "all" => names.push(word.as_str()),
-            other => return Err(format!("there is no bench {other:?}: use run, ledger, memory or all")),
+            "run" | "ledger" | "memory" | "sqlite" | "all" => names.push(word.as_str()),
+            other => {
+                return Err(format!("there is no bench {other:?}: use run, ledger, memory, sqlite or all"));
+            }
         }
     }
     let all = names.is_empty() || names.contains(&"all") || names.contains(&"run");
@@ -40,6 +42,9 @@ pub(crate) fn run(words: &[String]) -> Result<(), String> {
     }
     if all || names.contains(&"ledger") {
         stage.ledger(&options)?;
+    }
+    if names.contains(&"sqlite") || names.contains(&"all") {
+        call(cargo().args(["run", "--quiet", "--release", "-p", "semel", "--example", "bench_sqlite"]))?;
     }
     Ok(())
 }

@@ -11,14 +11,16 @@ use std::process::ExitCode;
 
 const USAGE: &str = "\
 cargo xtask test [FILTER…]      install what the tests need, run every test, name every skip
-cargo xtask bench [run|ledger|memory|all] [--rounds N] [--entries N]
+cargo xtask bench [run|ledger|memory|sqlite|all] [--rounds N] [--entries N]
                                 ratios against a floor or a peer, interleaved in one go
+cargo xtask torture             what takes minutes: the model check with wider bounds
 ";
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let result = match words.first().map(String::as_str) {
         Some("test") => test::run(&words[1..]),
+        Some("torture") => test::torture(),
         Some("bench") => bench::run(&words[1..]),
         _ => Err(USAGE.to_owned()),
     };

@@ -9,6 +9,10 @@ pub(crate) fn run(filter: &[String]) -> Result<(), String> {
     install_nextest()?;
     let skips = std::env::temp_dir().join(format!("semel-skips-{}", std::process::id()));
     let _ = fs::remove_file(&skips);
+    let documented = match filter {
+        [] => call(cargo().args(["test", "--quiet", "--workspace", "--doc"])),
+        _ => Ok(()),
+    };
     let tested = call(
         cargo()
             .args(["nextest", "run", "--workspace", "--all-features", "--no-fail-fast"])
@@ -16,11 +20,6 @@ pub(crate) fn run(filter: &[String]) -> Result<(), String> {
             // a test that cannot run here says so in this file, by its name and the reason
             .env("SEMEL_SKIP_LOG", &skips),
     );
-    let documented = if filter.is_empty() {
-        call(cargo().args(["test", "--quiet", "--workspace", "--doc"]))
-    } else {
-        Ok(())
-    };
     let skipped = fs::read_to_string(&skips).unwrap_or_default();
     let _ = fs::remove_file(&skips);
     println!(
@@ -31,5 +30,57 @@ pub(crate) fn run(filter: &[String]) -> Result<(), String> {
     for line in skipped.lines() {
         println!("  {line}");
     }
+    println!("not part of this command:");
+    for (name, where_to_find_it) in ELSEWHERE {
+        println!("  {name}: {where_to_find_it}");
+    }
     tested.and(documented)
+}
+
+/// Tests that this command leaves out, and why. `every_ignored_test_is_named` keeps the list whole.
+const ELSEWHERE: [(&str, &str); 2] = [
+    ("wider_bounds_hold", "takes minutes: cargo xtask torture"),
+    ("play", "not a test: the process that other tests kill and stop"),
+];
+
+/// `cargo xtask torture`: what takes minutes.
+pub(crate) fn torture() -> Result<(), String> {
+    install_nextest()?;
+    call(cargo().args(["nextest", "run", "--release", "-p", "semel-core", "--features", "mutants"]).args([
+        "--run-ignored",
+        "only",
+        "--no-capture",
+        "wider_bounds_hold",
+    ]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_ignored_test_is_named() {
+        let crates = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates");
+        let mut folders = vec![crates];
+        let mut found = Vec::new();
+        while let Some(folder) = folders.pop() {
+            for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+                let path = entry.path();
+                if path.is_dir() {
+                    folders.push(path);
+                } else if path.extension().is_some_and(|ending| ending == "rs") {
+                    let text = fs::read_to_string(path).unwrap_or_default();
+                    let ignored = text.split("#[ignore").skip(1).filter_map(|after| {
+                        let after = after.split("fn ").nth(1)?;
+                        after.split('(').next().map(str::to_owned)
+                    });
+                    found.extend(ignored);
+                }
+            }
+        }
+        found.sort();
+        let mut named: Vec<_> = ELSEWHERE.iter().map(|(name, _)| (*name).to_owned()).collect();
+        named.sort();
+        assert_eq!(found, named);
+    }
 }

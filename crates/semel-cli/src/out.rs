@@ -95,7 +95,7 @@ pub(crate) fn try_print_json(mut object: Value) -> bool {
     try_print(&text(&object))
 }
 
-/// As [`print`], for an answer that is worth nothing if nobody gets it.
+/// As [`print()`], for an answer that is worth nothing if nobody gets it.
 pub(crate) fn try_print(line: &str) -> bool {
     let mut out = anstream::stdout();
     writeln!(out, "{line}").and_then(|()| out.flush()).is_ok()

@@ -189,7 +189,7 @@ searches! {
     a_leaping_clock_holds: LEAPING_CLOCK;
 }
 
-/// Wider bounds, for an optimised build and some minutes: `cargo test --release … -- --ignored`.
+/// Wider bounds, for an optimised build and some minutes: `cargo xtask torture`.
 #[test]
 #[ignore = "takes minutes, and only in an optimised build"]
 fn wider_bounds_hold() {

@@ -17,30 +17,38 @@ use std::time::{Duration, Instant};
 use semel::core::record::{Expect, RecordKey, Standing};
 use semel::store::conformance::{self, Helper, Later, Subject};
 use semel::store::sqlite::Sqlite;
-use semel::store::{Change, Durability, Store, StoreError};
+use semel::store::{Change, Durability, OpenError, Store, StoreError};
 use tempfile::TempDir;
+
+type Opener = fn(&Path) -> Result<Sqlite, OpenError>;
 
 struct OnDisk {
     folder: Arc<TempDir>,
     path: PathBuf,
+    opener: Opener,
 }
 
 impl OnDisk {
     fn new() -> OnDisk {
+        OnDisk::opened_by(Sqlite::open)
+    }
+
+    fn opened_by(opener: Opener) -> OnDisk {
         let folder = Arc::new(tempfile::tempdir().unwrap());
-        OnDisk { path: folder.path().join("state.db"), folder }
+        OnDisk { path: folder.path().join("state.db"), folder, opener }
     }
 }
 
 impl Subject for OnDisk {
     fn open(&self) -> Later<'_, Result<Arc<dyn Store>, String>> {
-        let opened = Sqlite::open(&self.path).map_err(|why| why.to_string());
+        let opened = (self.opener)(&self.path).map_err(|why| why.to_string());
         Box::pin(async { opened.map(|store| Arc::new(store) as Arc<dyn Store>) })
     }
 
     fn isolated(&self) -> Later<'_, Result<Arc<dyn Subject>, String>> {
         let name = format!("isolated-{}.db", std::fs::read_dir(self.folder.path()).unwrap().count());
-        let other = OnDisk { folder: Arc::clone(&self.folder), path: self.folder.path().join(name) };
+        let (folder, path) = (Arc::clone(&self.folder), self.folder.path().join(name));
+        let other = OnDisk { folder, path, opener: self.opener };
         Box::pin(async { Ok(Arc::new(other) as Arc<dyn Subject>) })
     }
 
@@ -61,6 +69,13 @@ async fn sqlite_passes_the_suite_on_one_thread() {
 async fn sqlite_passes_the_suite_on_many_threads() {
     let report = conformance::run(Arc::new(OnDisk::new())).await;
     assert!(report.holds(), "{report}");
+}
+
+#[tokio::test]
+async fn sqlite_in_place_passes_the_suite() {
+    let report = conformance::run(Arc::new(OnDisk::opened_by(Sqlite::open_in_place))).await;
+    assert!(report.holds(), "{report}");
+    assert!(report.skipped.is_empty(), "{report}");
 }
 
 fn key(text: &str) -> RecordKey {

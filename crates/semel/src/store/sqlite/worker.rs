@@ -130,6 +130,17 @@ pub(super) struct Worker {
     fresh: bool,
     /// How long a renewal waits for other processes.
     renewal_patience: Duration,
+    /// The log was copied back and not begun anew since.
+    copied: bool,
+}
+
+impl Drop for Worker {
+    /// Whoever opens the database next reads a log that was only copied back, and would copy it again.
+    fn drop(&mut self) {
+        if self.copied {
+            self.tidy();
+        }
+    }
 }
 
 impl Worker {
@@ -151,6 +162,7 @@ impl Worker {
             written,
             synchronous: Durability::Durable,
             renewal_patience: patience,
+            copied: false,
             fresh: true,
         }
     }
@@ -163,8 +175,9 @@ impl Worker {
         patience: Duration,
         written: Arc<Notify>,
     ) -> Worker {
-        let worker = Worker::new(path, opened, boot, patience, written);
-        Worker { renewal_patience: IN_PLACE_RENEWAL.min(patience), ..worker }
+        let mut worker = Worker::new(path, opened, boot, patience, written);
+        worker.renewal_patience = IN_PLACE_RENEWAL.min(patience);
+        worker
     }
 
     /// Do one job now.
@@ -261,6 +274,7 @@ impl Worker {
             Ok(outcomes) => {
                 self.written.notify_waiters();
                 let first = std::mem::take(&mut self.fresh);
+                self.copied = false;
                 if first && self.log_exceeds(FIRST_FRAMES) {
                     self.tidy();
                 }
@@ -270,7 +284,7 @@ impl Worker {
                     // who writes an intent comes back with its outcome, and that write begins the log anew in place:
                     // to sync a file that keeps its size is cheaper than to let it grow again
                     if intends {
-                        self.copy_back();
+                        self.copied = self.copy_back();
                     } else {
                         self.tidy();
                     }

@@ -1,5 +1,4 @@
-//! What the SQLite store costs. Not a check: `cargo test --release -p semel --test store_sqlite_figures -- --ignored
-//! --nocapture` prints the figures of this machine.
+//! What the SQLite store costs on this machine: `cargo xtask bench sqlite` prints it.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -47,8 +46,6 @@ fn alone() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
 }
 
-#[test]
-#[ignore = "prints figures"]
 fn a_process_that_opens_claims_and_leaves() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("state.db");
@@ -89,8 +86,6 @@ fn a_process_that_opens_claims_and_leaves() {
     }
 }
 
-#[test]
-#[ignore = "prints figures"]
 fn opening_after_a_long_log() {
     let folder = tempfile::tempdir().unwrap();
     let runtime = alone();
@@ -142,8 +137,6 @@ async fn claims_per_second(path: &Path, tasks: usize) -> f64 {
     (each * tasks) as f64 / begun.elapsed().as_secs_f64()
 }
 
-#[test]
-#[ignore = "prints figures"]
 fn claims_in_a_second() {
     let folder = tempfile::tempdir().unwrap();
     for tasks in [1, 32] {
@@ -152,8 +145,6 @@ fn claims_in_a_second() {
     }
 }
 
-#[test]
-#[ignore = "prints figures"]
 fn claims_in_a_large_database() {
     let folder = tempfile::tempdir().unwrap();
     for rows in [1_000, 1_000_000] {
@@ -195,8 +186,6 @@ fn claims_in_a_large_database() {
     }
 }
 
-#[test]
-#[ignore = "prints figures"]
 fn a_skip_and_a_renewal() {
     let folder = tempfile::tempdir().unwrap();
     let runtime = alone();
@@ -217,4 +206,12 @@ fn a_skip_and_a_renewal() {
         summary("load", times.0);
         summary("touch", times.1);
     });
+}
+
+fn main() {
+    a_process_that_opens_claims_and_leaves();
+    opening_after_a_long_log();
+    claims_in_a_second();
+    claims_in_a_large_database();
+    a_skip_and_a_renewal();
 }
