@@ -3,6 +3,7 @@
 mod args;
 mod commands;
 mod exit;
+mod heap;
 mod neighbours;
 mod out;
 mod plan;
@@ -20,6 +21,7 @@ use crate::plan::Surroundings;
 use crate::trouble::Trouble;
 
 fn main() -> ExitCode {
+    heap::warm();
     let cli = match Cli::read(std::env::args_os().collect()) {
         Ok(cli) => cli,
         Err(why) => return usage(&why),

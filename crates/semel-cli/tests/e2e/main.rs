@@ -12,6 +12,7 @@
 //! | `signals`, `failures`, `payload` | how runs end, and what that counts for |
 //! | `stdio`, `terminal`, `environment` | what the command sees |
 //! | `arguments`, `databases`, `full_disk` | bad input: a clear error, and nothing is lost |
+//! | `inspect` | commands that look, judge and tidy |
 //! | `leases`, `cost` | leases for scripts; syncs and memory |
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
@@ -26,6 +27,7 @@ mod doubt;
 mod environment;
 mod failures;
 mod full_disk;
+mod inspect;
 mod leases;
 mod ledger;
 mod once;
