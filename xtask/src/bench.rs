@@ -101,49 +101,48 @@ impl Stage {
         fs::write(self.dir.join("guard/ledger.jsonl"), lines).map_err(|why| why.to_string())?;
         let floor = self.path("floor.log");
 
-        let fresh = turns(
-            options.rounds,
-            &mut [
-                &mut |n| self.semel("ledger.db", &format!("k{n}"), &["/bin/true"]),
-                &mut |_| {
-                    let mut command = Command::new(self.built.join("floor"));
-                    command.args([&floor, "/bin/true"]);
-                    command
-                },
-                &mut |n| self.guard("guard", &format!("k{n}")),
-            ],
-        )?;
+        let mut semel = |n: usize| self.semel("ledger.db", &format!("k{n}"), &["/bin/true"]);
+        let mut bare = |_| {
+            let mut command = Command::new(self.built.join("floor"));
+            command.args([&floor, "/bin/true"]);
+            command
+        };
+        let fresh = turns(options.rounds, &mut [&mut semel, &mut bare])?;
+        let mut semel = |n: usize| self.semel("ledger.db", &format!("s{n}"), &["/bin/true"]);
+        let mut script = |n: usize| self.guard("guard", &format!("k{n}"));
+        let beside = turns(options.rounds / 4, &mut [&mut semel, &mut script])?;
         println!("fresh run of `true`, {} rounds", options.rounds);
         line("semel run", &fresh[0]);
         line("floor: append, fdatasync, run, append, fdatasync", &fresh[1]);
-        line("script: lock file and JSONL ledger of 10,000 lines", &fresh[2]);
+        line("script: lock file and JSONL ledger of 10,000 lines", &beside[1]);
         target("semel / floor", &Ratio::new(&fresh[0], &fresh[1]), Some(1.6));
-        target("script / semel", &Ratio::new(&fresh[2], &fresh[0]), None);
+        target("script / semel", &Ratio::new(&beside[1], &beside[0]), None);
 
         let lock = self.path("lock");
+        // without a fork: what is killed is what holds the lock
         let mut holder =
-            Command::new("flock").args([&lock, "sleep", "600"]).spawn().map_err(|why| why.to_string())?;
-        let skip = turns(
-            options.rounds,
-            &mut [
-                &mut |_| self.semel("ledger.db", "k0", &["/bin/true"]),
-                &mut |_| {
-                    let mut command = Command::new("flock");
-                    command.args(["-n", &lock, "/bin/true"]);
-                    command
-                },
-                &mut |_| self.guard("guard", "k0"),
-            ],
-        );
-        let _ = holder.kill();
-        let _ = holder.wait();
-        let skip = skip?;
+            Command::new("flock").args(["-F", &lock, "sleep", "600"]).stdout(Stdio::null()).spawn();
+        let mut semel = |_| self.semel("ledger.db", "k0", &["/bin/true"]);
+        let mut flock = |_| {
+            let mut command = Command::new("flock");
+            command.args(["-n", &lock, "/bin/true"]);
+            command
+        };
+        let skip = turns(options.rounds, &mut [&mut semel, &mut flock]);
+        let mut script = |_| self.guard("guard", "k0");
+        let beside = turns(options.rounds / 4, &mut [&mut semel, &mut script]);
+        if let Ok(holder) = &mut holder {
+            let _ = holder.kill();
+            let _ = holder.wait();
+        }
+        holder.map_err(|why| format!("flock: {why}"))?;
+        let (skip, beside) = (skip?, beside?);
         println!("skip of a done work, {} rounds", options.rounds);
         line("semel run, skipped", &skip[0]);
         line("flock -n, refused", &skip[1]);
-        line("script, skipped", &skip[2]);
+        line("script, skipped", &beside[1]);
         target("semel / flock", &Ratio::new(&skip[0], &skip[1]), Some(2.5));
-        target("script / semel", &Ratio::new(&skip[2], &skip[0]), None);
+        target("script / semel", &Ratio::new(&beside[1], &beside[0]), None);
         println!(
             "  start to first store access: below {:.1} ms, the whole of a skip (target 5 ms): {}",
             median(&skip[0]) * 1e3,
@@ -188,19 +187,21 @@ fn resident_kib(pid: u32) -> Option<u64> {
 
 type Contestant<'a> = &'a mut dyn FnMut(usize) -> Command;
 
-/// Each contestant once per round, in turns; the first rounds only warm up. Seconds, per contestant.
+/// Each contestant once per round, in turns, another one first each time: who comes after whom matters. The first
+/// rounds only warm up. Seconds, per contestant.
 fn turns(rounds: usize, contestants: &mut [Contestant<'_>]) -> Result<Vec<Vec<f64>>, String> {
     const WARM_UP: usize = 5;
     let mut times = vec![Vec::with_capacity(rounds); contestants.len()];
     for round in 0..rounds + WARM_UP {
-        for (times, contestant) in times.iter_mut().zip(contestants.iter_mut()) {
-            let mut command = contestant(round);
+        for turn in 0..contestants.len() {
+            let who = (round + turn) % contestants.len();
+            let mut command = contestants[who](round);
             command.stdin(Stdio::null()).stdout(Stdio::null());
             let began = Instant::now();
             command.status().map_err(|why| format!("{command:?}: {why}"))?;
             let took = began.elapsed().as_secs_f64();
             if round >= WARM_UP {
-                times.push(took);
+                times[who].push(took);
             }
         }
     }

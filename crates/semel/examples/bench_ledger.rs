@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::disallowed_methods)] // a bench that cannot go on should say where
 
 use std::path::Path;
+use std::process::Command;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -17,7 +18,7 @@ use semel::core::owner::Owner;
 use semel::core::policy::Policy;
 use semel::core::record::{Expect, RecordKey, encode};
 use semel::core::token::Nonce;
-use semel::core::work::Work;
+use semel::core::work::{Key, Work};
 use semel::engine::view::changes;
 use semel::engine::{Engine, Strangers};
 use semel::store::sqlite::Sqlite;
@@ -25,7 +26,7 @@ use semel::store::{Change, Durability, Store};
 
 const ROUNDS: usize = 400;
 const WARM_UP: usize = 20;
-const BATCH: u64 = 5_000;
+const BATCH: usize = 5_000;
 
 fn main() {
     let mut words = std::env::args().skip(1);
@@ -45,6 +46,8 @@ async fn bench(dir: &Path, sizes: &[u64]) {
         println!("filled a ledger with {size} entries in {:.1} s", began.elapsed().as_secs_f64());
         engines.push(engine);
     }
+    // what the filling left to be written must not be written during the measurement
+    Command::new("sync").status().unwrap();
     let mut times = vec![Vec::new(); sizes.len()];
     for round in 0..ROUNDS + WARM_UP {
         for (engine, times) in engines.iter().zip(&mut times) {
@@ -129,9 +132,15 @@ async fn fill(engine: &Engine, size: u64) {
         now_ms: 1_750_000_000_500,
     };
     let done = settle(&claimed.intent.unwrap().entry, &ask).unwrap();
-    for batch in 0..size.div_ceil(BATCH) {
-        let puts: Vec<Change> = (batch * BATCH..size.min((batch + 1) * BATCH))
-            .map(|n| {
+    // in the order of their keys: a tree that is filled at random is read and written again and again
+    let mut works: Vec<(Key, u64)> = (0..size).map(|n| (work(&format!("old-{n}")).key(), n)).collect();
+    works.sort_unstable();
+    // in two passes, so that pages are split and half full as in a ledger that grew
+    let (first, second): (Vec<_>, Vec<_>) = works.into_iter().partition(|(_, n)| n % 2 == 0);
+    for batch in first.chunks(BATCH).chain(second.chunks(BATCH)) {
+        let puts: Vec<Change> = batch
+            .iter()
+            .map(|(_, n)| {
                 let entry = Entry { work: work(&format!("old-{n}")), ..done.clone() };
                 let key = RecordKey::entry(&entry.work);
                 let value = encode(&key, &entry).unwrap();
