@@ -6,7 +6,7 @@
 //! |---|---|
 //! | [`name`] | names of jobs, resources and steps, and slots, as data |
 //! | [`canonical`] | JSON that is safe to hash (RFC 8785) |
-//! | [`work`] | what is to be done, and its key |
+//! | [`work`], [`key`] | what is to be done, and its key |
 //! | [`payload`] | the fingerprint that binds a payload to a key |
 //! | [`token`] | fencing tokens: they only grow |
 //! | [`owner`] | who holds a lease, and what may be concluded about them |
@@ -24,11 +24,14 @@
 pub mod canonical;
 pub mod claim;
 pub mod entry;
+mod json_parser;
+pub mod key;
 pub mod lease;
 pub mod mutant;
 pub mod name;
 pub mod owner;
 pub mod payload;
+mod pointer;
 pub mod policy;
 pub mod record;
 pub mod retention;
