@@ -120,6 +120,15 @@ pub(crate) fn sqlite_path(url: &str) -> Result<PathBuf, Trouble> {
     }
 }
 
+/// Where the private files of runs are: in the state directory, or beside the ledger where there is no home (a
+/// service of the system's has none).
+pub(crate) fn private_dir(common: &Common, around: &Surroundings) -> Result<PathBuf, Trouble> {
+    around.state_dir().or_else(|no_home| {
+        let ledger = sqlite_path(&store_url(common, around)?)?;
+        ledger.parent().map(Path::to_owned).ok_or(no_home)
+    })
+}
+
 /// Open the store of this address.
 pub(crate) fn open_sqlite(common: &Common, around: &Surroundings) -> Result<Arc<Sqlite>, Trouble> {
     let path = sqlite_path(&store_url(common, around)?)?;

@@ -52,7 +52,7 @@ async fn tidy(
     let swept = engine.sweep(args.dry_run, &mut |swept| progress.tell(swept)).await;
     progress.end();
     let swept = swept?;
-    let runs = around.state_dir()?.join("run");
+    let runs = plan::private_dir(common, around)?.join("run");
     let stale = stale_scratch(engine, &runs).await?;
     let mut scratch = stale.len();
     if !args.dry_run {

@@ -19,7 +19,7 @@ use crate::{exit, runtime};
 pub(crate) fn run(common: &Common, args: &RunArgs, around: &Surroundings) -> Result<u8, Trouble> {
     let run = plan::run(args, around)?;
     let voice = Voice::new(common);
-    let state_dir = around.state_dir()?;
+    let state_dir = plan::private_dir(common, around)?;
     let engine = plan::engine(common, around)?;
     let mut task = CommandTask::new(run.command, run.probe, around, &state_dir, voice);
     let report = runtime()?.block_on(supervise(&engine, &run.plan, &mut task, voice))?;

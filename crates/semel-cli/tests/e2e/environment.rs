@@ -162,3 +162,14 @@ fn the_default_ledger_needs_only_a_home() {
     home.launch(&mut command).end().exits(78).saying("HOME");
     assert_eq!(home.lines("effects").len(), 1);
 }
+
+#[test]
+fn without_a_home_a_ledger_that_is_named_is_enough() {
+    let home = Home::new();
+    let mut command = home.work("--job a --once", "echo 1 > $SEMEL_RESULT");
+    home.launch(command.env_remove("HOME").env_remove("XDG_STATE_HOME")).end().exits(0).silent();
+    assert_eq!(home.entry("a")["result"], 1);
+    let mut nowhere = home.semel(["run", "--job", "b", "--once", "--", "true"]);
+    nowhere.env_remove("HOME").env_remove("XDG_STATE_HOME").env_remove("SEMEL_STORE");
+    home.launch(&mut nowhere).end().exits(78).saying("HOME");
+}
