@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::dist;
 use crate::stats::{Ratio, median, quantile};
 use crate::tools::{call, cargo, install_missing};
 
@@ -52,7 +53,10 @@ pub(crate) fn run(words: &[String]) -> Result<(), String> {
 /// A scratch directory on the disk that holds the build, removed at the end.
 struct Stage {
     dir: PathBuf,
+    /// What plain `cargo build --release` made.
     built: PathBuf,
+    /// The binary as it is released.
+    released: PathBuf,
 }
 
 impl Drop for Stage {
@@ -63,12 +67,11 @@ impl Drop for Stage {
 
 impl Stage {
     fn new() -> Result<Stage, String> {
-        let target =
-            std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| PathBuf::from("target"), PathBuf::from);
-        let target = std::path::absolute(target).map_err(|why| why.to_string())?;
+        let released = dist::build()?;
+        let target = dist::target_dir()?;
         let dir = target.join(format!("bench-{}", std::process::id()));
         fs::create_dir_all(&dir).map_err(|why| format!("{}: {why}", dir.display()))?;
-        Ok(Stage { dir, built: target.join("release") })
+        Ok(Stage { dir, built: target.join("release"), released })
     }
 
     fn path(&self, name: &str) -> String {
@@ -76,7 +79,11 @@ impl Stage {
     }
 
     fn semel(&self, ledger: &str, key: &str, command: &[&str]) -> Command {
-        let mut semel = Command::new(self.built.join("semel"));
+        self.semel_at(&self.released, ledger, key, command)
+    }
+
+    fn semel_at(&self, binary: &Path, ledger: &str, key: &str, command: &[&str]) -> Command {
+        let mut semel = Command::new(binary);
         let store = format!("sqlite:{}", self.path(ledger));
         semel.args(["run", "--store", &store, "--job", "bench", "--key", key, "--"]).args(command);
         semel.env("XDG_STATE_HOME", self.dir.join("state"));
@@ -107,15 +114,19 @@ impl Stage {
             command.args([&floor, "/bin/true"]);
             command
         };
-        let fresh = turns(options.rounds, &mut [&mut semel, &mut bare])?;
+        let plain = self.built.join("semel");
+        let mut plain = |n: usize| self.semel_at(&plain, "plain.db", &format!("k{n}"), &["/bin/true"]);
+        let fresh = turns(options.rounds, &mut [&mut semel, &mut bare, &mut plain])?;
         let mut semel = |n: usize| self.semel("ledger.db", &format!("s{n}"), &["/bin/true"]);
         let mut script = |n: usize| self.guard("guard", &format!("k{n}"));
         let beside = turns(options.rounds / 4, &mut [&mut semel, &mut script])?;
         println!("fresh run of `true`, {} rounds", options.rounds);
-        line("semel run", &fresh[0]);
+        line("semel run, as released (cargo xtask dist)", &fresh[0]);
+        line("semel run, of a plain cargo build --release", &fresh[2]);
         line("floor: append, fdatasync, run, append, fdatasync", &fresh[1]);
         line("script: lock file and JSONL ledger of 10,000 lines", &beside[1]);
         target("semel / floor", &Ratio::new(&fresh[0], &fresh[1]), Some(1.6));
+        target("semel of a plain build / floor", &Ratio::new(&fresh[2], &fresh[1]), None);
         target("script / semel", &Ratio::new(&beside[1], &beside[0]), None);
 
         let lock = self.path("lock");

@@ -3,6 +3,7 @@
 #![allow(clippy::disallowed_methods)] // a chore is no room of the product: it starts processes and reads clocks
 
 mod bench;
+mod dist;
 mod stats;
 mod test;
 mod tools;
@@ -13,6 +14,7 @@ const USAGE: &str = "\
 cargo xtask test [FILTER…]      install what the tests need, run every test, name every skip
 cargo xtask bench [run|ledger|memory|sqlite|all] [--rounds N] [--entries N]
                                 ratios against a floor or a peer, interleaved in one go
+cargo xtask dist                the binary as it is released: on Linux, linked statically
 cargo xtask torture             what takes minutes: the model check with wider bounds
 ";
 
@@ -20,6 +22,7 @@ fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let result = match words.first().map(String::as_str) {
         Some("test") => test::run(&words[1..]),
+        Some("dist") => dist::build().map(|path| println!("{}", path.display())),
         Some("torture") => test::torture(),
         Some("bench") => bench::run(&words[1..]),
         _ => Err(USAGE.to_owned()),
