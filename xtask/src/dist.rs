@@ -14,6 +14,8 @@ pub(crate) fn build() -> Result<PathBuf, String> {
     let triple = host()?;
     let mut build = cargo();
     build.args(["build", "--quiet", "--release", "-p", "semel-cli", "--target", &triple]);
+    // worth the wait once per release, not in every build
+    build.env("CARGO_PROFILE_RELEASE_LTO", "fat").env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "1");
     if triple.ends_with("-linux-gnu") {
         build.env("RUSTFLAGS", "-C target-feature=+crt-static -C relocation-model=static");
     }
