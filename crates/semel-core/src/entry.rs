@@ -19,6 +19,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
+use crate::canonical::hex;
 use crate::mutant::{self, Mutant};
 use crate::name::Name;
 use crate::owner::Owner;
@@ -99,8 +100,7 @@ impl CommandMark {
             digest.update((argument.len() as u64).to_be_bytes());
             digest.update(argument);
         }
-        let digest =
-            digest.finalize().iter().take(16).fold(String::new(), |text, byte| text + &format!("{byte:02x}"));
+        let digest = hex(&digest.finalize()[..16]);
         CommandMark { program: program.to_owned(), digest }
     }
 }

@@ -13,6 +13,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::canonical::{hex, unhex};
 use crate::mutant::{self, Mutant};
 
 /// The largest token: what a double, and so JSON, carries exactly.
@@ -113,7 +114,7 @@ impl Nonce {
 
 impl fmt::Display for Nonce {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        f.write_str(&hex(&self.0))
     }
 }
 
@@ -123,24 +124,15 @@ impl fmt::Debug for Nonce {
     }
 }
 
-/// The text is not 32 hexadecimal digits.
+/// The text is not 32 lower-case hexadecimal digits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a nonce is 32 hexadecimal digits")]
+#[error("a nonce is 32 lower-case hexadecimal digits")]
 pub struct NonceError;
 
 impl FromStr for Nonce {
     type Err = NonceError;
     fn from_str(text: &str) -> Result<Nonce, NonceError> {
-        let digits = text.as_bytes();
-        if digits.len() != 32 {
-            return Err(NonceError);
-        }
-        let mut bytes = [0; 16];
-        for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
-            let digit = |d: u8| char::from(d).to_digit(16).ok_or(NonceError);
-            *byte = (digit(pair[0])? << 4 | digit(pair[1])?) as u8;
-        }
-        Ok(Nonce(bytes))
+        unhex(text).map(Nonce).ok_or(NonceError)
     }
 }
 
