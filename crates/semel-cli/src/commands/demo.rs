@@ -250,8 +250,8 @@ impl Place {
         Ok(())
     }
 
-    /// Stop this process and every descendant of it that shares a command line with it: the whole job, as a
-    /// paging machine would. Semel's keeper is not part of the job.
+    /// Stop this process and every process that works in this place: the script or Semel, and its command. Semel's
+    /// keeper goes on, and ends the command in time; were it stopped too, only a fence at the target would help.
     fn stall(&self, actor: &Actor) -> io::Result<Stalled> {
         let first = actor.0.id().cast_signed();
         let others = working_in(&self.dir)?.into_iter().filter(|pid| *pid != first);
