@@ -5,6 +5,13 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::commands::commit_trailer::CommitTrailerArgs;
+use crate::commands::fence::FenceCommand;
+use crate::commands::gate::GateArgs;
+use crate::commands::push::PushArgs;
+use crate::commands::step::StepArgs;
+use crate::commands::write::WriteArgs;
+
 /// Make unattended work safe to fire twice, to crash anywhere and to retry.
 #[derive(Debug, Parser)]
 #[command(name = "semel", version, about, max_term_width = 100, disable_help_subcommand = true)]
@@ -62,6 +69,19 @@ impl Cli {
 pub(crate) enum Command {
     /// Run a command once for this work: never overlapping, never again once done
     Run(RunArgs),
+    /// Inside a run: do one effect of it once, and replay its output on a retry
+    Step(StepArgs),
+    /// Check with the store that this run still holds its lease, then execute a command at once
+    Gate(GateArgs),
+    /// Replace a file from stdin, atomically, unless the token is stale (77)
+    Write(WriteArgs),
+    /// Push to git, atomically, unless the token is stale (77)
+    Push(PushArgs),
+    /// Print the trailer by which a pushed commit is known to be this run's
+    CommitTrailer(CommitTrailerArgs),
+    /// The fences of write targets: look at them, set them, print those for SQL
+    #[command(subcommand)]
+    Fence(FenceCommand),
     /// Leases without a ledger, for scripts
     #[command(subcommand)]
     Lease(LeaseCommand),

@@ -13,6 +13,8 @@ pub(crate) const INPUT: u8 = 65;
 pub(crate) const STORE: u8 = 69;
 /// The lease was lost while running, or busy with `fail`.
 pub(crate) const BUSY: u8 = 75;
+/// A sink refused a stale token, or the run is gone: nothing was written.
+pub(crate) const STALE: u8 = 77;
 /// The configuration is wrong.
 pub(crate) const CONFIG: u8 = 78;
 /// A person is needed.

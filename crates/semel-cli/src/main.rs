@@ -5,6 +5,7 @@ mod commands;
 mod exit;
 mod heap;
 mod neighbours;
+mod nested;
 mod out;
 mod plan;
 mod table;
@@ -30,6 +31,12 @@ fn main() -> ExitCode {
     let Cli { common, command } = cli;
     let code = match &command {
         Command::Run(args) => commands::run::run(&common, args, &around),
+        Command::Step(args) => commands::step::run(&common, args, &around),
+        Command::Gate(args) => commands::gate::run(&common, args, &around),
+        Command::Write(args) => commands::write::run(&common, args, &around),
+        Command::Push(args) => commands::push::run(&common, args, &around),
+        Command::CommitTrailer(args) => commands::commit_trailer::run(&common, args, &around),
+        Command::Fence(command) => commands::fence::run(&common, command, &around),
         Command::Lease(command) => commands::lease::run(&common, command, &around),
         Command::Demo(args) => commands::demo::run(&common, args),
         Command::Status => commands::status::run(&common, &around),

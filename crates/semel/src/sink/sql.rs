@@ -1,0 +1,1 @@
+//! SQL: a fence inside the transaction of the user.
