@@ -41,26 +41,32 @@ pub(crate) struct Common {
     pub(crate) verbose: bool,
 }
 
-/// `semel run` alone: what stands in crontabs is parsed without making the parsers of all other commands.
+/// One command alone: what stands in crontabs and in scripts is parsed without making the parsers of all others.
 #[derive(Debug, Parser)]
-#[command(name = "semel run", no_binary_name = true)]
-struct RunAlone {
+#[command(no_binary_name = true)]
+struct Alone<T: Args> {
     #[command(flatten)]
     common: Common,
     #[command(flatten)]
-    run: RunArgs,
+    args: T,
+}
+
+/// Whatever is wrong is said by the whole parser, with its own usage.
+fn alone<T: Args>(words: &[OsString], command: fn(T) -> Command) -> Option<Cli> {
+    let Alone { common, args } = Alone::try_parse_from(words.get(2..)?).ok()?;
+    Some(Cli { common, command: command(args) })
 }
 
 impl Cli {
     /// What was typed.
     pub(crate) fn read(words: Vec<OsString>) -> Result<Cli, clap::Error> {
-        if words.get(1).is_some_and(|word| word == "run") {
-            // whatever is wrong is said by the whole parser, with its own usage
-            if let Ok(RunAlone { common, run }) = RunAlone::try_parse_from(&words[2..]) {
-                return Ok(Cli { common, command: Command::Run(run) });
-            }
-        }
-        Cli::try_parse_from(words)
+        let read = match words.get(1).and_then(|word| word.to_str()) {
+            Some("run") => alone(&words, Command::Run),
+            Some("step") => alone(&words, Command::Step),
+            Some("gate") => alone(&words, Command::Gate),
+            _ => None,
+        };
+        read.map_or_else(|| Cli::try_parse_from(words), Ok)
     }
 }
 

@@ -31,7 +31,7 @@ pub(crate) fn code(report: &Report, skip: u8) -> u8 {
         Report::StoreDown(_) => STORE,
         Report::Unusable(_) => CONFIG,
         Report::Interrupted(signal) => by_signal(*signal),
-        Report::NeedsPerson { ran: None, .. } => PERSON,
+        Report::NeedsPerson { ran: None, .. } | Report::Blocked { .. } => PERSON,
         Report::Ran { ran, .. } | Report::NeedsPerson { ran: Some(ran), .. } => match &ran.ending {
             Ending::TimedOut => TIMEOUT,
             Ending::Interrupted { signal } => match ran.end {

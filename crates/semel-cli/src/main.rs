@@ -8,6 +8,7 @@ mod neighbours;
 mod nested;
 mod out;
 mod plan;
+mod spill;
 mod table;
 mod task;
 mod trouble;

@@ -2,11 +2,13 @@
 //! that is named in so many words.
 
 use clap::Args;
+use semel::engine::socket::{Address, Answer, Ask, Client, Gone, Kind};
 use semel_core::name::Name;
 use semel_core::token::{Grant, Token};
 use semel_core::work::Work;
 
 use crate::args::Common;
+use crate::neighbours::RUN_VAR;
 use crate::plan::{self, Surroundings, name};
 use crate::trouble::Trouble;
 use crate::{exit, runtime};
@@ -23,6 +25,15 @@ pub(crate) struct AuthorityArgs {
     pub(crate) token: Option<String>,
 }
 
+impl AuthorityArgs {
+    /// The lease that was named in so many words, if one was.
+    pub(crate) fn named(&self) -> Result<Option<(Name, Token)>, Trouble> {
+        let (Some(resource), Some(token)) = (&self.resource, &self.token) else { return Ok(None) };
+        let token = token.parse().map_err(|why| Trouble::config(format!("--token {token:?}: {why}")))?;
+        Ok(Some((name("--resource", resource)?, token)))
+    }
+}
+
 /// What a nested command acts under.
 #[derive(Clone, Debug)]
 pub(crate) struct Authority {
@@ -34,29 +45,65 @@ pub(crate) struct Authority {
     pub(crate) work: Option<Work>,
 }
 
+/// The run is gone, or its lease is: nothing may be done in its name.
+pub(crate) fn stale(why: impl std::fmt::Display) -> Trouble {
+    Trouble::with_code(exit::STALE, format!("{why}: nothing was done"))
+}
+
+/// A connection to the run around this command. `None` outside of one.
+pub(crate) fn connect(around: &Surroundings) -> Result<Option<Client>, Trouble> {
+    let Some(value) = around.get(RUN_VAR) else { return Ok(None) };
+    match Address::parse(value) {
+        Some(address) => Client::connect(address).map(Some).map_err(stale),
+        None => Err(Trouble::config(format!(
+            "{RUN_VAR} does not say how to reach the run around this command: start it with semel run, and leave {RUN_VAR} as it is"
+        ))),
+    }
+}
+
+/// Ask the run around this command.
+pub(crate) fn ask(client: &mut Client, ask: &Ask, body: &[u8]) -> Result<(Answer, Vec<u8>), Trouble> {
+    let (answer, body) = client.ask(ask, body).map_err(|gone: Gone| stale(gone))?;
+    match answer {
+        Answer::Refused { kind: Kind::Stale, why } => Err(stale(why)),
+        Answer::Refused { kind: Kind::Wrong, why } => Err(Trouble::config(why)),
+        Answer::Refused { kind: Kind::StoreDown, why } => Err(Trouble::store(why)),
+        answer => Ok((answer, body)),
+    }
+}
+
+/// An answer to another question.
+pub(crate) fn strange(answer: &Answer) -> Trouble {
+    Trouble::config(format!(
+        "the run answered another question: {answer:?}; use one version of semel for both"
+    ))
+}
+
 /// The authority of this command, verified just now. Not held any more: 77.
 pub(crate) fn authority(
     common: &Common,
     args: &AuthorityArgs,
     around: &Surroundings,
 ) -> Result<Authority, Trouble> {
-    match (&args.resource, &args.token) {
-        (Some(resource), Some(token)) => named(common, resource, token, around),
-        _ => Err(Trouble::config("not inside a run: say --store, --resource and --token")),
+    if let Some((resource, token)) = args.named()? {
+        return named(common, resource, token, around);
+    }
+    let Some(mut client) = connect(around)? else {
+        return Err(Trouble::config(
+            "not inside a run: start the script with semel run, or say --resource and --token (and --store)",
+        ));
+    };
+    match ask(&mut client, &Ask::Grant, &[])?.0 {
+        Answer::Granted { resource, grant, work } => Ok(Authority { resource, grant, work }),
+        other => Err(strange(&other)),
     }
 }
 
 /// The store says whose nonce the token has, and whether its lease is live.
-fn named(common: &Common, resource: &str, token: &str, around: &Surroundings) -> Result<Authority, Trouble> {
-    let resource = name("--resource", resource)?;
-    let token: Token = token.parse().map_err(|why| Trouble::config(format!("--token {token:?}: {why}")))?;
+fn named(common: &Common, resource: Name, token: Token, around: &Surroundings) -> Result<Authority, Trouble> {
     let seen = runtime()?.block_on(plan::engine(common, around)?.lease_of(&resource))?;
-    let held = seen.filter(|seen| seen.is_held() && seen.record.value.grant.token == token);
-    let Some(held) = held else {
-        return Err(Trouble::with_code(
-            exit::STALE,
-            format!("the lease of {resource} is no longer held with token {token}: nothing was written"),
-        ));
-    };
-    Ok(Authority { resource, grant: held.record.value.grant, work: None })
+    match seen.filter(|seen| seen.is_held() && seen.record.value.grant.token == token) {
+        Some(held) => Ok(Authority { resource, grant: held.record.value.grant, work: None }),
+        None => Err(stale(format!("the lease of {resource} is no longer held with token {token}"))),
+    }
 }

@@ -43,6 +43,11 @@ impl Surroundings {
         self.get(name).and_then(OsStr::to_str).filter(|value| !value.is_empty())
     }
 
+    /// Everything, for a command that stays inside the same run.
+    pub(crate) fn all(&self) -> &[(OsString, OsString)] {
+        &self.vars
+    }
+
     /// What a command inherits: everything but what Semel sets itself, and never the store's address.
     pub(crate) fn inheritable(&self) -> impl Iterator<Item = &(OsString, OsString)> {
         self.vars.iter().filter(|(name, _)| {
@@ -175,6 +180,23 @@ pub(crate) fn duration_ms(flag: &str, text: &str) -> Result<u64, Trouble> {
     u64::try_from(length.as_millis()).map_err(|_| wrong())
 }
 
+/// A number of bytes as people write it: 512, 64KiB, 16MiB, 1G.
+pub(crate) fn size(flag: &str, text: &str) -> Result<u64, Trouble> {
+    let wrong =
+        || Trouble::config(format!("{flag} {text:?} is not a size: write 4096, 64KiB, 16MiB or 1GiB"));
+    let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (digits, unit) = text.split_at(end);
+    let shift = match unit {
+        "" | "B" => 0,
+        "K" | "KB" | "KiB" => 10,
+        "M" | "MB" | "MiB" => 20,
+        "G" | "GB" | "GiB" => 30,
+        _ => return Err(wrong()),
+    };
+    let number: u64 = digits.parse().map_err(|_| wrong())?;
+    number.checked_mul(1 << shift).filter(|bytes| *bytes <= 1 << 33).ok_or_else(wrong)
+}
+
 fn optional_ms(flag: &str, text: Option<&String>) -> Result<Option<u64>, Trouble> {
     text.map(|text| duration_ms(flag, text)).transpose()
 }
@@ -231,7 +253,7 @@ pub(crate) fn mark(program: &Program) -> CommandMark {
 }
 
 /// `semel run`, resolved.
-pub(crate) fn run(args: &RunArgs, around: &Surroundings) -> Result<Run, Trouble> {
+pub(crate) fn run(common: &Common, args: &RunArgs, around: &Surroundings) -> Result<Run, Trouble> {
     let Some(job) = &args.job else {
         return Err(Trouble::config(
             "no job: name it with --job, as in: semel run --job backup --once -- ./backup.sh",
@@ -245,7 +267,15 @@ pub(crate) fn run(args: &RunArgs, around: &Surroundings) -> Result<Run, Trouble>
     let payload = payload(args)?;
     let command = program(&args.command, around)?;
     let what = work.to_string();
-    let plan = RunPlan { work: Some(work), what, resources, policy, payload, command: Some(mark(&command)) };
+    let plan = RunPlan {
+        work: Some(work),
+        what,
+        resources,
+        policy,
+        payload,
+        command: Some(mark(&command)),
+        nested: Some(private_dir(common, around)?.join("run")),
+    };
     Ok(Run { plan, command, probe, skip_code: args.skip_code.unwrap_or(0) })
 }
 

@@ -3,9 +3,12 @@
 use std::ffi::OsString;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use semel::clock::Moment;
+use semel::engine::desk::Desk;
+use semel::engine::socket::Address;
 use semel::engine::{Begin, Caught, NotStarted, Probed, Task, TaskEnd};
 use semel_core::canonical;
 use semel_core::entry::RESULT_LIMIT;
@@ -36,6 +39,8 @@ pub(crate) struct CommandTask<'a> {
     /// Nothing may go on after that, whatever happens to this process.
     deadline: Option<Duration>,
     result: Option<ResultFile>,
+    /// How the commands inside the run reach it.
+    address: Option<OsString>,
 }
 
 /// The file in which a run's result is looked for, removed when this is dropped. It is the command that makes it.
@@ -84,7 +89,17 @@ impl<'a> CommandTask<'a> {
         voice: Voice,
     ) -> CommandTask<'a> {
         let runs = state_dir.join("run");
-        CommandTask { command, probe, around, runs, voice, tree: None, deadline: None, result: None }
+        CommandTask {
+            command,
+            probe,
+            around,
+            runs,
+            voice,
+            tree: None,
+            deadline: None,
+            result: None,
+            address: None,
+        }
     }
 
     /// What the command is told, on top of what it inherits.
@@ -94,7 +109,6 @@ impl<'a> CommandTask<'a> {
         held.push(format!("{}={}", begin.resource, begin.grant.token));
         vars.retain(|(name, _)| name != "SEMEL_HELD");
         let mut set = |name: &str, value: String| vars.push((name.into(), value.into()));
-        set(RUN_VAR, begin.grant.nonce.to_string());
         set("SEMEL_RESOURCE", begin.resource.to_string());
         set("SEMEL_TOKEN", begin.grant.token.to_string());
         set("SEMEL_HELD", held.join(","));
@@ -104,6 +118,8 @@ impl<'a> CommandTask<'a> {
             set("SEMEL_SLOT", work.slot().map(ToString::to_string).unwrap_or_default());
             set("SEMEL_ATTEMPT", begin.attempt.to_string());
         }
+        let run = self.address.clone().unwrap_or_else(|| begin.grant.nonce.to_string().into());
+        vars.push((RUN_VAR.into(), run));
         if let Some(result) = &self.result {
             vars.push(("SEMEL_RESULT".into(), result.0.clone().into()));
         }
@@ -142,7 +158,8 @@ fn not_started(why: &SpawnError) -> NotStarted {
 }
 
 impl Task for CommandTask<'_> {
-    async fn start(&mut self, begin: &Begin) -> Result<(), NotStarted> {
+    async fn start(&mut self, begin: &Begin, desk: &Arc<Desk>) -> Result<(), NotStarted> {
+        self.address = desk.address().map(Address::to_text);
         if begin.work.is_some() && self.result.is_none() {
             let result = ResultFile::new(&self.runs, &begin.grant.nonce);
             self.result = Some(result.map_err(|why| NotStarted {
@@ -219,35 +236,40 @@ impl Task for CommandTask<'_> {
     }
 
     async fn probe(&mut self, begin: &Begin) -> Probed {
-        let Some(probe) = self.probe.clone() else { return Probed::Unknown("there is no probe".into()) };
-        let mut spec = Spec::new("/bin/sh", vec!["sh".into(), "-c".into(), probe.command]);
-        spec.env = self.environment(begin);
-        spec.tag = begin.grant.nonce.to_string();
-        // a question may outlive a lease, but not its own time, even if this process stalls
-        spec.deadline = semel_supervise::boottime().checked_add(probe.timeout + PROBE_MARGIN);
-        spec.stdin = Stdin::Null;
-        spec.stdout = Output::Null;
-        spec.contain = Contain::Auto;
-        let mut tree = match Tree::spawn(spec) {
-            Ok(tree) => tree,
-            Err(why) => return Probed::Unknown(format!("the probe did not start: {why}")),
-        };
-        let answer = tokio::time::timeout(probe.timeout, tree.wait()).await;
-        if answer.is_err() {
-            tree.stop(Duration::from_secs(1).min(probe.timeout)).await;
+        match &self.probe {
+            Some(probe) => ask_probe(probe, self.environment(begin), &begin.grant.nonce.to_string()).await,
+            None => Probed::Unknown("there is no probe".into()),
         }
-        tree.finish(Duration::ZERO).await;
-        match answer.map(|ended| ended.exit) {
-            Ok(Some(Exit::Code(0))) => Probed::Happened,
-            Ok(Some(Exit::Code(1))) => Probed::DidNot,
-            Ok(Some(Exit::Code(code))) => Probed::Unknown(format!("the probe answered {code}")),
-            Ok(Some(Exit::Signal(signal))) => {
-                Probed::Unknown(format!("the probe was ended by signal {signal}"))
-            }
-            Ok(None) => Probed::Unknown("the probe vanished".into()),
-            Err(_) => {
-                Probed::Unknown(format!("the probe gave no answer within {} ms", probe.timeout.as_millis()))
-            }
+    }
+}
+
+/// Ask the world, by the user's own command.
+pub(crate) async fn ask_probe(probe: &Probe, env: Vec<(OsString, OsString)>, tag: &str) -> Probed {
+    let mut spec = Spec::new("/bin/sh", vec!["sh".into(), "-c".into(), probe.command.clone()]);
+    spec.env = env;
+    spec.tag = tag.to_owned();
+    // a question may outlive a lease, but not its own time, even if this process stalls
+    spec.deadline = semel_supervise::boottime().checked_add(probe.timeout + PROBE_MARGIN);
+    spec.stdin = Stdin::Null;
+    spec.stdout = Output::Null;
+    spec.contain = Contain::Auto;
+    let mut tree = match Tree::spawn(spec) {
+        Ok(tree) => tree,
+        Err(why) => return Probed::Unknown(format!("the probe did not start: {why}")),
+    };
+    let answer = tokio::time::timeout(probe.timeout, tree.wait()).await;
+    if answer.is_err() {
+        tree.stop(Duration::from_secs(1).min(probe.timeout)).await;
+    }
+    tree.finish(Duration::ZERO).await;
+    match answer.map(|ended| ended.exit) {
+        Ok(Some(Exit::Code(0))) => Probed::Happened,
+        Ok(Some(Exit::Code(1))) => Probed::DidNot,
+        Ok(Some(Exit::Code(code))) => Probed::Unknown(format!("the probe answered {code}")),
+        Ok(Some(Exit::Signal(signal))) => Probed::Unknown(format!("the probe was ended by signal {signal}")),
+        Ok(None) => Probed::Unknown("the probe vanished".into()),
+        Err(_) => {
+            Probed::Unknown(format!("the probe gave no answer within {} ms", probe.timeout.as_millis()))
         }
     }
 }

@@ -6,6 +6,8 @@
 //!
 //! Who may go on is decided here and nowhere else.
 
+use serde::{Deserialize, Serialize};
+
 use crate::entry::{
     self, Attempt, CommandMark, Ending, Entry, Say, Settle, Stale, State, Terms, Verdict, is_capped,
 };
@@ -70,7 +72,8 @@ pub struct Guard {
 }
 
 /// What the holder of a fresh claim does first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum First {
     /// Run the command.
     Run,
@@ -290,12 +293,9 @@ fn again(view: &View, ask: &Ask<'_>, seen: &Seen<Entry>, guards: Vec<Guard>, tor
         let next = closed(entry, State::Quarantined, ask.now_ms);
         return Decision::Doubt { entry: next, expect: Expect::Version(seen.version.clone()), guards };
     }
-    let first = match (torn, ask.policy.on_lost) {
-        (None, _) | (_, OnLost::Retry) => First::Run,
-        _ if always => First::Run,
-        (Some(_), OnLost::Probe) => First::Probe,
-        (Some(why), OnLost::Hold) => {
-            let why = format!("{why}, and the policy is to ask a person");
+    let first = match after_torn(torn.filter(|_| !always), ask.policy.on_lost) {
+        Ok(first) => first,
+        Err(why) => {
             let next = closed(entry, State::InDoubt { why }, ask.now_ms);
             return Decision::Doubt { entry: next, expect: Expect::Version(seen.version.clone()), guards };
         }
@@ -303,7 +303,16 @@ fn again(view: &View, ask: &Ask<'_>, seen: &Seen<Entry>, guards: Vec<Guard>, tor
     take(view, ask, Some(seen), guards, first, torn)
 }
 
-fn closed(entry: &Entry, state: State, now_ms: u64) -> Entry {
+/// What to do first after an attempt that may have had its effect (`torn` says how); or why that is for a person.
+pub(crate) fn after_torn(torn: Option<&str>, on_lost: OnLost) -> Result<First, String> {
+    match (torn, on_lost) {
+        (None, _) | (_, OnLost::Retry) => Ok(First::Run),
+        (Some(_), OnLost::Probe) => Ok(First::Probe),
+        (Some(why), OnLost::Hold) => Err(format!("{why}, and the policy is to ask a person")),
+    }
+}
+
+pub(crate) fn closed(entry: &Entry, state: State, now_ms: u64) -> Entry {
     let mut next = entry.clone();
     next.state = state;
     next.changed_ms = now_ms;
@@ -368,7 +377,10 @@ fn take(
                     .filter(|guard| guard.resource != *resource && !mutant::on(Mutant::ClaimWithoutGuards))
                     .collect();
                 let intent = ask.work.map(|work| Intent {
-                    entry: intent(entry.map(|seen| &seen.value), work, ask, resource, &lease.lease),
+                    entry: intent(
+                        entry.map(|seen| &seen.value),
+                        &attempted(ask, work, resource, &lease.lease),
+                    ),
                     expect: entry_expect,
                 });
                 let after_lost = torn.is_some();
@@ -398,8 +410,19 @@ fn take(
     }
 }
 
-/// The entry that says: this attempt is about to begin.
-fn intent(before: Option<&Entry>, work: &Work, ask: &Ask<'_>, resource: &Name, lease: &Lease) -> Entry {
+/// An attempt that is about to begin, of a run or of a step.
+pub(crate) struct Attempted<'a> {
+    pub(crate) work: &'a Work,
+    pub(crate) resource: &'a Name,
+    pub(crate) grant: &'a Grant,
+    pub(crate) owner: &'a Owner,
+    pub(crate) terms: Terms,
+    pub(crate) payload: Option<&'a Fingerprint>,
+    pub(crate) command: Option<&'a CommandMark>,
+    pub(crate) now_ms: u64,
+}
+
+fn attempted<'a>(ask: &Ask<'a>, work: &'a Work, resource: &'a Name, lease: &'a Lease) -> Attempted<'a> {
     let policy = ask.policy;
     let terms = Terms {
         on_lost: policy.on_lost,
@@ -407,8 +430,22 @@ fn intent(before: Option<&Entry>, work: &Work, ask: &Ask<'_>, resource: &Name, l
         keep_ms: policy.keep_ms,
         remember_ms: policy.remember_ms,
     };
+    Attempted {
+        work,
+        resource,
+        grant: &lease.grant,
+        owner: ask.owner,
+        terms,
+        payload: ask.payload,
+        command: ask.command,
+        now_ms: ask.now_ms,
+    }
+}
+
+/// The entry that says: this attempt is about to begin.
+pub(crate) fn intent(before: Option<&Entry>, ask: &Attempted<'_>) -> Entry {
     let mut next = before.cloned().unwrap_or_else(|| Entry {
-        work: work.clone(),
+        work: ask.work.clone(),
         state: State::Open { torn: false },
         attempts: 0,
         failures: 0,
@@ -418,23 +455,24 @@ fn intent(before: Option<&Entry>, work: &Work, ask: &Ask<'_>, resource: &Name, l
         payload: None,
         command: None,
         result: None,
-        terms: terms.clone(),
+        output: None,
+        terms: ask.terms.clone(),
     });
     mark_vanished(&mut next);
     next.push_attempt(Attempt {
         n: next.attempts.saturating_add(1),
-        token: lease.grant.token,
-        nonce: lease.grant.nonce,
-        resource: resource.clone(),
+        token: ask.grant.token,
+        nonce: ask.grant.nonce,
+        resource: ask.resource.clone(),
         owner: ask.owner.clone(),
         command: ask.command.map(|mark| mark.digest.clone()),
         started_ms: ask.now_ms,
         ended_ms: None,
         ending: Ending::None,
     });
-    next.state = State::Running { resource: resource.clone(), grant: lease.grant };
+    next.state = State::Running { resource: ask.resource.clone(), grant: *ask.grant };
     next.changed_ms = ask.now_ms;
-    next.terms = terms;
+    next.terms = ask.terms.clone();
     next.payload = next.payload.or_else(|| ask.payload.cloned());
     next.command = ask.command.cloned().or(next.command);
     next

@@ -65,8 +65,26 @@ pub struct Entry {
     /// What came out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<Value>,
+    /// What a step's last attempt wrote.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output: Option<Output>,
     /// The terms of the last claim, so that what happens next can be told without its command line.
     pub terms: Terms,
+}
+
+/// What a step's command wrote, kept in pieces beside its entry.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Output {
+    /// What its pieces are known by: each attempt has its own.
+    pub of: Nonce,
+    /// How many pieces there are.
+    pub pieces: u32,
+    /// What the command wrote to stdout, in bytes.
+    pub out_bytes: u64,
+    /// What the command wrote to stderr, in bytes.
+    pub err_bytes: u64,
+    /// All of it is kept. If not, it was more than the limit, and nothing is.
+    pub kept: bool,
 }
 
 /// The policies of a claim that matter for the next one and for retention.
@@ -236,6 +254,11 @@ pub enum Ending {
     Vanished,
     /// The probe found the effect of an earlier attempt.
     ProbedDone,
+    /// One of its steps needs a person.
+    Blocked {
+        /// Which, in the readable form.
+        step: String,
+    },
     /// The probe could not tell.
     ProbedUnknown {
         /// What it answered.
@@ -252,11 +275,20 @@ impl Ending {
         )
     }
 
+    /// Did the command come to its own end?
+    pub fn is_of_command(&self) -> bool {
+        matches!(self, Ending::Succeeded | Ending::Failed { .. } | Ending::Killed { .. })
+    }
+
     /// May the effect have happened although it did not succeed?
     pub fn is_torn(&self) -> bool {
         matches!(
             self,
-            Ending::Killed { .. } | Ending::TimedOut | Ending::Interrupted { .. } | Ending::LeaseLost
+            Ending::Killed { .. }
+                | Ending::TimedOut
+                | Ending::Interrupted { .. }
+                | Ending::LeaseLost
+                | Ending::Vanished
         )
     }
 }
@@ -332,6 +364,8 @@ pub struct Settle<'a> {
     pub ending: Ending,
     /// What came out.
     pub result: Option<Value>,
+    /// What a step wrote.
+    pub output: Option<Output>,
     /// Failed tries before the last one, inside the same invocation.
     pub failed_tries: u32,
     /// Wall clock, for people.
@@ -365,11 +399,13 @@ pub fn settle(entry: &Entry, ask: &Settle<'_>) -> Result<Entry, Stale> {
     if matches!(next.state, State::Done { .. }) || next.work.is_always() {
         next.result = ask.result.clone();
     }
+    next.output = ask.output.clone();
     Ok(next)
 }
 
 fn settled_before(entry: &Entry, ask: &Settle<'_>) -> Stale {
-    let mine = entry.log.iter().find(|attempt| attempt.is_under(ask.grant));
+    // the last one: a step may be tried again under the grant of the same run
+    let mine = entry.log.iter().rev().find(|attempt| attempt.is_under(ask.grant));
     match mine {
         Some(attempt) if attempt.ending == ask.ending => Stale::AlreadySettled,
         _ => Stale::MovedOn { state: entry.state.word() },
@@ -413,6 +449,7 @@ pub(crate) fn judged(entry: &Entry, verdict: Verdict, result: Option<Value>) -> 
         attempt.ending = Ending::Vanished;
     }
     next.result = result.filter(|_| verdict.said == Say::Done);
+    next.output = None;
     next.verdicts.push(verdict);
     let excess = next.verdicts.len().saturating_sub(VERDICTS_KEPT);
     next.verdicts.drain(..excess);

@@ -13,6 +13,7 @@
 //! | [`lease`] | the lease machine |
 //! | [`entry`] | the entry machine |
 //! | [`claim`](mod@claim) | both machines at once: what a run may do with what stands in the store |
+//! | [`step`] | the effects inside a run, each with an entry of its own |
 //! | [`policy`] | what a job asks for, checked, and the times derived from it |
 //! | [`record`] | how records are named and written in a store |
 //! | [`retention`] | what may be forgotten, and when |
@@ -35,6 +36,7 @@ mod pointer;
 pub mod policy;
 pub mod record;
 pub mod retention;
+pub mod step;
 pub mod story;
 pub mod token;
 pub mod work;

@@ -29,11 +29,14 @@ pub enum Mutant {
     TrustFromTheReply,
     FailureCapIgnored,
     InDoubtRunsAgain,
+    StepWithoutRunGuard,
+    StepDoneRunsAgain,
+    LostStepRunsAgain,
 }
 
 impl Mutant {
     /// Every mutant.
-    pub const ALL: [Mutant; 21] = [
+    pub const ALL: [Mutant; 24] = [
         Mutant::TokenStaysOnGrant,
         Mutant::GrantOverLiveLease,
         Mutant::ReleaseForgetsToken,
@@ -55,6 +58,9 @@ impl Mutant {
         Mutant::TrustFromTheReply,
         Mutant::FailureCapIgnored,
         Mutant::InDoubtRunsAgain,
+        Mutant::StepWithoutRunGuard,
+        Mutant::StepDoneRunsAgain,
+        Mutant::LostStepRunsAgain,
     ];
 }
 

@@ -6,6 +6,8 @@
 //! ```text
 //! lease/<resource>
 //! entry/<job>/<slot or nothing>/<key>
+//! step/<job>/<slot or nothing>/<key of the run>/<key of the step>
+//! output/<job>/<slot or nothing>/<key of the run>/<key of the step>/<attempt>/<piece>
 //! journal/<job>/<slot or nothing>/<key>/<time>-<nonce>
 //! ```
 
@@ -34,9 +36,29 @@ impl RecordKey {
         RecordKey(format!("lease/{}", resource.escaped()))
     }
 
-    /// The entry of a work.
+    /// The entry of a work. Those of steps lie apart, by their run: a run may have thousands.
     pub fn entry(work: &Work) -> RecordKey {
-        RecordKey(format!("entry/{}", Self::work_path(work)))
+        match work.run() {
+            None => RecordKey(format!("entry/{}", Self::work_path(work))),
+            Some(run) => RecordKey(format!("step/{}/{}", Self::work_path(&run), work.key())),
+        }
+    }
+
+    /// A piece of what a step wrote; `of` is the attempt's own.
+    pub fn output(work: &Work, of: &Nonce, piece: u32) -> RecordKey {
+        let entry = Self::entry(work).0;
+        let path = entry.split_once('/').map_or(entry.as_str(), |(_, path)| path);
+        RecordKey(format!("output/{path}/{of}/{piece:06x}"))
+    }
+
+    /// Everything that steps wrote.
+    pub fn outputs() -> &'static str {
+        "output/"
+    }
+
+    /// The steps of a work, or of all works.
+    pub fn steps_of(work: Option<&Work>) -> String {
+        work.map_or("step/".to_owned(), |work| format!("step/{}/", Self::work_path(work)))
     }
 
     /// A note in the journal of a work; `now_ms` orders it, `nonce` makes it unique.

@@ -232,6 +232,7 @@ pub fn ended(ending: &Ending) -> String {
         Ending::NotStarted { code } => format!("could not be started ({code})"),
         Ending::Vanished => "vanished".into(),
         Ending::ProbedDone => "was found done by the probe".into(),
+        Ending::Blocked { step } => format!("needs a person for its step {step}"),
         Ending::ProbedUnknown { answer } => format!("is in doubt: {answer}"),
     }
 }

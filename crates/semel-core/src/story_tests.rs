@@ -55,6 +55,7 @@ pub(crate) mod testing {
             payload: None,
             command: None,
             result: None,
+            output: None,
             terms,
         }
     }

@@ -200,6 +200,13 @@ impl Work {
         self.parts.nth
     }
 
+    /// The work that this is a step of, where it is one.
+    pub fn run(&self) -> Option<Work> {
+        self.parts.step.as_ref()?;
+        // a part of what was a work is one
+        Parts { step: None, nth: 1, ..self.parts.clone() }.build().ok()
+    }
+
     /// The canonical JSON that is hashed.
     pub fn canonical(&self) -> &str {
         &self.text

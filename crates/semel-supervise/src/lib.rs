@@ -19,6 +19,7 @@
 //! - `plan`: everything the keeper needs, made before the fork, since it must not allocate after it
 //! - `sweep`, `procfs`: find and signal every descendant, never a recycled pid
 //! - `cgroup`: the leaf
+//! - [`capture()`]: one command inside somebody else's tree, with what it writes handed on
 //! - [`Signals`]: INT, TERM, HUP, QUIT of this process, as values
 //! - [`process`]: who am I, and is that process (or its tree) provably gone
 //! - `wire`, `sys`, `clock`: messages, thin system calls, a timer that counts suspended time
@@ -32,6 +33,7 @@
 //!
 //! This crate knows nothing of leases, keys or stores. It never prints and never reads the environment.
 
+mod capture;
 mod cgroup;
 mod clock;
 mod keeper;
@@ -47,6 +49,7 @@ mod sys;
 mod tree;
 mod wire;
 
+pub use capture::{Capture, Finished, Stream, capture, pass_on};
 pub use cgroup::remove_stale_leaves;
 pub use clock::{boottime, sleep_boottime};
 pub use process::Process;

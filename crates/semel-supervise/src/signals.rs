@@ -4,9 +4,10 @@
 //! started (`nohup`, a background job of a script) stays ignored. One instance per process.
 
 use std::io::{self, Error, ErrorKind};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicI32, Ordering};
 
+use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 use crate::sys;
@@ -28,47 +29,23 @@ pub struct Caught {
 /// Catches the signals as long as it lives, then puts the former handlers back.
 #[derive(Debug)]
 pub struct Signals {
-    read: AsyncFd<OwnedFd>,
-    write: OwnedFd,
-    before: Vec<(i32, libc::sigaction)>,
+    read: AsyncFd<Catcher>,
 }
 
 impl Signals {
     /// Start catching. Must be called inside a tokio runtime with I/O enabled.
     pub fn install() -> io::Result<Signals> {
         tokio::runtime::Handle::try_current().map_err(Error::other)?;
-        let (read, write) = sys::pipe().map_err(Error::from_raw_os_error)?;
-        // SAFETY: both are new and nobody else's.
-        let (read, write) = unsafe { (OwnedFd::from_raw_fd(read), OwnedFd::from_raw_fd(write)) };
-        sys::set_nonblocking(read.as_raw_fd())?;
-        sys::set_nonblocking(write.as_raw_fd())?;
-        let read = sys::watch(read)?;
-        PIPE.compare_exchange(-1, write.as_raw_fd(), Ordering::SeqCst, Ordering::SeqCst)
-            .map_err(|_| Error::new(ErrorKind::AlreadyExists, "signals are being caught already"))?;
-        let mut signals = Signals { read, write, before: Vec::new() };
-        for signo in SIGNALS.into_iter().filter(|signo| !sys::is_ignored(*signo)) {
-            // SAFETY: the handler only uses what is safe in one; the old action goes into plain memory.
-            unsafe {
-                let mut action: libc::sigaction = std::mem::zeroed();
-                let mut before: libc::sigaction = std::mem::zeroed();
-                action.sa_sigaction = handle as extern "C" fn(_, _, _) as libc::sighandler_t;
-                action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART;
-                sys::check(libc::sigaction(signo, &action, &mut before))?;
-                signals.before.push((signo, before));
-            }
-        }
-        Ok(signals)
+        // SAFETY: the pipe's end is one open descriptor from here to the drop of the catcher.
+        let read = unsafe { AsyncFd::register_with_interest(Catcher::install()?, Interest::READABLE)? };
+        Ok(Signals { read })
     }
 
     /// The next signal, in the order they came. Cancel-safe.
     pub async fn next(&mut self) -> Caught {
-        let mut bytes = [0u8; 2];
         loop {
-            // SAFETY: the buffer is valid for writes of its length. Two bytes are written, and read, as one.
-            let n = unsafe { libc::read(self.read.as_raw_fd(), bytes.as_mut_ptr().cast(), bytes.len()) };
-            if n == 2 {
-                let [signo, kernel] = bytes;
-                return Caught { signo: signo.into(), from_terminal: kernel != 0 };
+            if let Some(caught) = self.read.get_ref().take() {
+                return caught;
             }
             match self.read.readable().await {
                 Ok(mut ready) => ready.clear_ready(),
@@ -79,7 +56,60 @@ impl Signals {
     }
 }
 
-impl Drop for Signals {
+/// The same without a runtime: a descriptor to poll, and what has come.
+#[derive(Debug)]
+pub(crate) struct Catcher {
+    read: OwnedFd,
+    write: OwnedFd,
+    before: Vec<(i32, libc::sigaction)>,
+}
+
+impl AsRawFd for Catcher {
+    fn as_raw_fd(&self) -> RawFd {
+        self.read.as_raw_fd()
+    }
+}
+
+impl Catcher {
+    /// Start catching.
+    pub(crate) fn install() -> io::Result<Catcher> {
+        let (read, write) = sys::pipe().map_err(Error::from_raw_os_error)?;
+        // SAFETY: both are new and nobody else's.
+        let (read, write) = unsafe { (OwnedFd::from_raw_fd(read), OwnedFd::from_raw_fd(write)) };
+        sys::set_nonblocking(read.as_raw_fd())?;
+        sys::set_nonblocking(write.as_raw_fd())?;
+        PIPE.compare_exchange(-1, write.as_raw_fd(), Ordering::SeqCst, Ordering::SeqCst)
+            .map_err(|_| Error::new(ErrorKind::AlreadyExists, "signals are being caught already"))?;
+        let mut catcher = Catcher { read, write, before: Vec::new() };
+        for signo in SIGNALS.into_iter().filter(|signo| !sys::is_ignored(*signo)) {
+            // SAFETY: the handler only uses what is safe in one; the old action goes into plain memory.
+            unsafe {
+                let mut action: libc::sigaction = std::mem::zeroed();
+                let mut before: libc::sigaction = std::mem::zeroed();
+                action.sa_sigaction = handle as extern "C" fn(_, _, _) as libc::sighandler_t;
+                action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART;
+                sys::check(libc::sigaction(signo, &action, &mut before))?;
+                catcher.before.push((signo, before));
+            }
+        }
+        Ok(catcher)
+    }
+
+    pub(crate) fn fd(&self) -> RawFd {
+        self.read.as_raw_fd()
+    }
+
+    /// The next signal that has come, in their order.
+    pub(crate) fn take(&self) -> Option<Caught> {
+        let mut bytes = [0u8; 2];
+        // SAFETY: the buffer is valid for writes of its length. Two bytes are written, and read, as one.
+        let n = unsafe { libc::read(self.fd(), bytes.as_mut_ptr().cast(), bytes.len()) };
+        let [signo, kernel] = bytes;
+        (n == 2).then(|| Caught { signo: signo.into(), from_terminal: kernel != 0 })
+    }
+}
+
+impl Drop for Catcher {
     fn drop(&mut self) {
         for (signo, before) in &self.before {
             // SAFETY: puts back what was there.

@@ -128,6 +128,7 @@ async fn fill(engine: &Engine, size: u64) {
         grant: &grant,
         ending: Ending::Succeeded,
         result: None,
+        output: None,
         failed_tries: 0,
         now_ms: 1_750_000_000_500,
     };

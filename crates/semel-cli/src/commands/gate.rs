@@ -1,15 +1,73 @@
-//! `semel gate`: verify the lease, then exec at once.
+//! `semel gate`: verify the lease with the store, then execute at once.
+//!
+//! A narrowed window, not a closed one: between the check and the effect of the command the lease may still be
+//! lost. Where the target can check the token itself, use a fenced write.
+
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt;
 
 use clap::Args;
+use semel::engine::socket::{Answer, Ask};
+use semel_core::record::Standing;
 
 use crate::args::Common;
-use crate::plan::Surroundings;
+use crate::nested::{self, AuthorityArgs, stale};
+use crate::out::{Voice, span};
+use crate::plan::{self, Surroundings, duration_ms};
+use crate::runtime;
 use crate::trouble::Trouble;
 
 /// `semel gate`
 #[derive(Debug, Args)]
-pub(crate) struct GateArgs {}
+#[command(override_usage = "semel gate [OPTIONS] -- CMD...")]
+pub(crate) struct GateArgs {
+    /// The lease must live at least that long
+    #[arg(long, value_name = "DUR", default_value = "0s")]
+    pub(crate) need: String,
+    #[command(flatten)]
+    pub(crate) authority: AuthorityArgs,
+    /// The command and its arguments
+    #[arg(last = true, value_name = "CMD")]
+    pub(crate) command: Vec<OsString>,
+}
 
-pub(crate) fn run(_common: &Common, _args: &GateArgs, _around: &Surroundings) -> Result<u8, Trouble> {
-    Err(Trouble::config("not yet"))
+pub(crate) fn run(common: &Common, args: &GateArgs, around: &Surroundings) -> Result<u8, Trouble> {
+    let need_ms = duration_ms("--need", &args.need)?;
+    let program = plan::program(&args.command, around)?;
+    let left_ms = left_ms(common, args, need_ms, around)?;
+    Voice::new(common).detail(|| format!("the lease is held for {} more: executing", span(left_ms)));
+    // at once: nothing may come between
+    #[allow(clippy::disallowed_methods)] // it takes the place of this process
+    let mut command = std::process::Command::new(&program.path);
+    if let Some((zeroth, words)) = program.argv.split_first() {
+        command.arg0(zeroth).args(words);
+    }
+    let why = command.exec();
+    Err(Trouble::with_code(126, format!("{}: cannot execute: {why}", program.path.display())))
+}
+
+/// How long the lease lives, if it is held and that is enough.
+fn left_ms(common: &Common, args: &GateArgs, need_ms: u64, around: &Surroundings) -> Result<u64, Trouble> {
+    if let Some((resource, token)) = args.authority.named()? {
+        let seen = runtime()?.block_on(plan::engine(common, around)?.lease_of(&resource))?;
+        let held = seen.filter(|seen| seen.is_held() && seen.record.value.grant.token == token);
+        return match held.map(|seen| seen.standing) {
+            Some(Standing::Live { left_ms }) if left_ms >= need_ms => Ok(left_ms),
+            Some(Standing::Live { left_ms }) => Err(stale(format!(
+                "the lease of {resource} ends in {}, and {} are needed; renew it with: semel lease renew",
+                span(left_ms),
+                span(need_ms)
+            ))),
+            _ => Err(stale(format!("the lease of {resource} is no longer held with token {token}"))),
+        };
+    }
+    let Some(mut client) = nested::connect(around)? else {
+        return Err(Trouble::config(
+            "not inside a run: start the script with semel run, or say --resource and --token (and --store)",
+        ));
+    };
+    match nested::ask(&mut client, &Ask::Gate { need_ms }, &[])?.0 {
+        Answer::Open { left_ms } => Ok(left_ms),
+        other => Err(nested::strange(&other)),
+    }
 }

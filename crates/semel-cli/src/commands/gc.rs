@@ -120,7 +120,10 @@ async fn stale_scratch(engine: &Engine, runs: &Path) -> Result<Vec<PathBuf>, Tro
         age.is_some_and(|age| age > SCRATCH_AGE)
     };
     let named = |entry: std::fs::DirEntry| {
-        let nonce: Nonce = entry.file_name().to_str()?.strip_suffix(RESULT_SUFFIX)?.parse().ok()?;
+        let name = entry.file_name();
+        let name = name.to_str()?;
+        let nonce: Nonce =
+            name.strip_suffix(RESULT_SUFFIX).or_else(|| name.strip_suffix(".sock"))?.parse().ok()?;
         is_old(&entry).then(|| (nonce, entry.path()))
     };
     let mut stale: Vec<(Nonce, PathBuf)> =
@@ -149,7 +152,7 @@ fn nonces_of_processes() -> BTreeSet<Nonce> {
     let marker = format!("{RUN_VAR}=");
     let nonce = |environ: Vec<u8>| {
         let mut vars = environ.split(|byte| *byte == 0).filter_map(|var| std::str::from_utf8(var).ok());
-        vars.find_map(|var| var.strip_prefix(&marker)?.parse::<Nonce>().ok())
+        vars.find_map(|var| var.strip_prefix(&marker)?.get(..32)?.parse::<Nonce>().ok())
     };
     let is_process = |entry: &std::fs::DirEntry| {
         entry.file_name().to_str().is_some_and(|name| name.parse::<u32>().is_ok())

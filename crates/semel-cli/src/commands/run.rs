@@ -17,7 +17,7 @@ use crate::{exit, runtime};
 
 /// Run it.
 pub(crate) fn run(common: &Common, args: &RunArgs, around: &Surroundings) -> Result<u8, Trouble> {
-    let run = plan::run(args, around)?;
+    let run = plan::run(common, args, around)?;
     let voice = Voice::new(common);
     let state_dir = plan::private_dir(common, around)?;
     let engine = plan::engine(common, around)?;
@@ -83,6 +83,9 @@ fn tell(voice: &Voice, event: &Event<'_>) {
         }
         Event::LeftBehind(count) => {
             voice.detail(|| format!("{count} processes that the command left behind were ended"))
+        }
+        Event::Unreachable(why) => {
+            voice.say(&format!("commands inside this run (step, gate, write, push) cannot reach it: {why}"))
         }
         Event::JournalFailed(why) => voice.detail(|| format!("the skip is not in the journal: {why}")),
     }
@@ -199,6 +202,20 @@ pub(crate) fn speak(voice: &Voice, what: &str, report: &Report, code: u8) {
                 took(ran)
             )),
         },
+        Report::Blocked { ran, step } => {
+            let step_name = step.work.to_string();
+            let why = match &step.state {
+                State::InDoubt { why } => format!("is in doubt: {why}"),
+                state => format!("is {}", state.word()),
+            };
+            voice.say(&format!(
+                "{what} is not done: its step {} {why} (attempt {} of the run, after {}); {}",
+                step.work.step().map(ToString::to_string).unwrap_or_default(),
+                ran.begin.attempt,
+                took(ran),
+                how_to_resolve(&step_name)
+            ));
+        }
         Report::LeaseLost { ran, why } => voice.say(&format!(
             "{what} lost its lease on {} (token {}): {why}; the command was stopped",
             ran.begin.resource, ran.begin.grant.token
@@ -251,6 +268,10 @@ fn as_json(what: &str, report: &Report, code: u8) -> Value {
             let state = entry.as_ref().map(|entry| entry.state.word());
             (outcome, json!({ "ran": ran_json(ran), "state": state, "result": result }))
         }
+        Report::Blocked { ran, step } => (
+            "blocked",
+            json!({ "ran": ran_json(ran), "step": step, "resolve": how_to_resolve(&step.work.to_string()) }),
+        ),
         Report::LeaseLost { ran, why } => ("lease_lost", json!({ "ran": ran_json(ran), "why": why })),
         Report::Unrecorded { ran, why } => ("unrecorded", json!({ "ran": ran_json(ran), "why": why })),
         Report::StoreDown(why) => ("store_down", json!({ "why": why })),

@@ -155,6 +155,7 @@ fn entries() -> impl Strategy<Value = Entry> {
             payload,
             command,
             result,
+            output: None,
             terms,
         },
     )

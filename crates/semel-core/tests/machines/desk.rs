@@ -124,5 +124,5 @@ pub(crate) fn entry(state: State) -> Entry {
 }
 
 pub(crate) fn settle(grant: &Grant, ending: Ending) -> Settle<'_> {
-    Settle { grant, ending, result: None, failed_tries: 0, now_ms: 6 }
+    Settle { grant, ending, result: None, output: None, failed_tries: 0, now_ms: 6 }
 }

@@ -13,6 +13,7 @@
 //! Nothing here may add a third.
 
 use std::future::Future;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -31,6 +32,7 @@ use crate::clock::{Clock, Moment};
 use crate::store::Store;
 
 mod claim;
+pub mod desk;
 mod hold;
 pub mod journal;
 pub mod lease;
@@ -38,11 +40,15 @@ pub mod ledger;
 pub mod proof;
 mod run;
 mod settle;
+pub mod socket;
 pub mod sweep;
 pub mod verdict;
 pub mod view;
 
 pub use hold::Held;
+pub use settle::Unsettled;
+
+use desk::Desk;
 
 /// Everything that a run needs of its surroundings.
 #[derive(Clone)]
@@ -89,6 +95,8 @@ pub struct RunPlan {
     pub payload: Option<Fingerprint>,
     /// The command, by its mark.
     pub command: Option<CommandMark>,
+    /// The folder for the socket over which commands inside the run reach it; without one they cannot.
+    pub nested: Option<PathBuf>,
 }
 
 /// What a task is told of the attempt that it makes.
@@ -106,8 +114,9 @@ pub struct Begin {
 
 /// The thing that is to happen once. What its methods return may be dropped at any await and asked for again.
 pub trait Task {
-    /// Begin. An error is the exit code, 126 or 127, of a command that cannot be started.
-    fn start(&mut self, begin: &Begin) -> impl Future<Output = Result<(), NotStarted>>;
+    /// Begin; what happens inside goes through the desk. An error is the exit code, 126 or 127, of a command that
+    /// cannot be started.
+    fn start(&mut self, begin: &Begin, desk: &Arc<Desk>) -> impl Future<Output = Result<(), NotStarted>>;
     /// The lease is trusted until then: whatever happens to this process, nothing may go on after it.
     fn trust_until(&mut self, moment: Moment);
     /// Wait until it has ended.
@@ -211,6 +220,8 @@ pub enum Event<'a> {
     LeftBehind(usize),
     /// The journal could not be written.
     JournalFailed(&'a str),
+    /// The commands inside the run cannot reach it.
+    Unreachable(&'a str),
 }
 
 /// Watches a run.
@@ -246,6 +257,13 @@ pub enum Report {
         ran: Ran,
         /// The entry as it stands now; `None` for a lease without a ledger.
         entry: Option<Entry>,
+    },
+    /// It ran until one of its steps needed a person.
+    Blocked {
+        /// How.
+        ran: Ran,
+        /// The step's entry.
+        step: Entry,
     },
     /// The lease was lost while it ran; it was stopped.
     LeaseLost {

@@ -1,17 +1,23 @@
 //! A run, from the claim to the report. One `select!` owns the outside world.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use semel_core::claim::First;
 use semel_core::entry::{Ending, is_capped};
 
+use super::desk::Desk;
 use super::hold::{Heart, Renewal};
 use super::settle::{Outcome, Unsettled};
+use super::socket::Service;
 use super::{
     Caught, Engine, Event, Held, NotStarted, Probed, Ran, Report, RunPlan, Signals, Task, TaskEnd, Tell,
     draw_nonce,
 };
 use crate::clock::Moment;
+
+/// How long the steps of a try that has ended are waited for: their processes are gone, and that is being recorded.
+const STEPS_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Why the watch over something ended.
 enum Watched<T> {
@@ -30,6 +36,7 @@ struct Watch<'a> {
     engine: &'a Engine,
     plan: &'a RunPlan,
     heart: Heart,
+    desk: Arc<Desk>,
     timeout_at: Option<Moment>,
     /// The signal that asked for an end, and when patience with it ends.
     asked_to_end: Option<(i32, Option<Moment>)>,
@@ -63,10 +70,16 @@ impl Engine {
         let mut held = claimed.held;
         tell(Event::Claimed { begin: &held.begin, before: claimed.before, after_lost: claimed.after_lost });
         let began = self.clock.now();
+        let desk = Arc::new(Desk::new(self, &held, &plan.policy));
+        let service = plan.nested.as_deref().and_then(|folder| {
+            let opened = Service::open(&desk, folder);
+            opened.map_err(|why| tell(Event::Unreachable(&format!("{}: {why}", folder.display())))).ok()
+        });
         let mut watch = Watch {
             engine: self,
             plan,
             heart: Heart::new(self, &held, &plan.policy),
+            desk: Arc::clone(&desk),
             timeout_at: None,
             asked_to_end: None,
         };
@@ -95,6 +108,16 @@ impl Engine {
             },
         };
         drop(watch);
+        if let Some(service) = service {
+            service.close().await;
+        }
+        let blocked = desk.blocked().filter(|_| last.end.is_some() && last.lost.is_none());
+        let last = match &blocked {
+            Some(step) if last.ending.is_of_command() => {
+                Try { ending: Ending::Blocked { step: step.work.to_string() }, ..last }
+            }
+            _ => last,
+        };
         let took = began.until(self.clock.now());
         let ran = Ran {
             begin: held.begin.clone(),
@@ -105,7 +128,13 @@ impl Engine {
             failed_tries,
             took,
         };
-        self.finish(plan, held, task, ran, last.lost).await
+        let report = self.finish(plan, held, task, ran, last.lost).await;
+        match (report, blocked) {
+            (Report::Ran { ran, .. }, Some(step)) if matches!(ran.ending, Ending::Blocked { .. }) => {
+                Report::Blocked { ran, step }
+            }
+            (report, _) => report,
+        }
     }
 
     /// The outcome on record, and the report.
@@ -155,7 +184,8 @@ impl Watch<'_> {
         let policy = &self.plan.policy;
         // before the start: a stall between the two must not leave a command without an end
         task.trust_until(held.trust.ends);
-        if let Err(not_started) = task.start(&held.begin).await {
+        self.desk.new_try();
+        if let Err(not_started) = task.start(&held.begin, &self.desk).await {
             let ending = Ending::NotStarted { code: not_started.code };
             return Try { ending, end: None, not_started: Some(not_started), lost: None };
         }
@@ -187,6 +217,7 @@ impl Watch<'_> {
         if left_behind > 0 {
             tell(Event::LeftBehind(left_behind));
         }
+        self.desk.settled(STEPS_PATIENCE).await;
         let (ending, lost) = match (cut, end, self.asked_to_end) {
             (Some((ending, lost)), _, _) => (ending, lost),
             (None, TaskEnd::Exited(0), _) => (Ending::Succeeded, None),
@@ -245,7 +276,11 @@ impl Watch<'_> {
             Some(work) if !work.is_always() => is_capped(failures, policy.max_failures),
             _ => false,
         };
-        one.ending.is_failure() && one.not_started.is_none() && tries <= policy.retries && !capped
+        one.ending.is_failure()
+            && self.desk.blocked().is_none()
+            && one.not_started.is_none()
+            && tries <= policy.retries
+            && !capped
     }
 
     /// The pause before a retry, with the lease kept alive.
@@ -347,6 +382,7 @@ impl Watch<'_> {
             renewal = self.heart.answered() => match renewal {
                 Renewal::Renewed(sent_at) => {
                     held.trust = self.heart.trust(sent_at);
+                    self.desk.trust(held.trust);
                     tell(Event::Renewed);
                     None
                 }

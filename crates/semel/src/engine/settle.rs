@@ -21,12 +21,16 @@ pub(super) struct Outcome {
 }
 
 /// Why an outcome is not on record.
-pub(super) enum Unsettled {
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum Unsettled {
     /// The ledger has gone on without us.
+    #[error(transparent)]
     Stale(Stale),
     /// The store could not be written until the lease's trust ended.
+    #[error("{0}")]
     StoreDown(String),
     /// The record cannot be written or read.
+    #[error("{0}")]
     Unusable(String),
 }
 
@@ -54,6 +58,7 @@ impl Engine {
             grant: &held.begin.grant,
             ending: outcome.ending,
             result: outcome.result,
+            output: None,
             failed_tries: outcome.failed_tries,
             now_ms: self.clock.wall_ms(),
         };

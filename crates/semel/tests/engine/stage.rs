@@ -237,6 +237,7 @@ pub(crate) fn plan(job: &str) -> RunPlan {
         policy: Policy::default(),
         payload: None,
         command: None,
+        nested: None,
     }
 }
 
@@ -302,7 +303,11 @@ impl FakeTask {
 }
 
 impl Task for FakeTask {
-    async fn start(&mut self, begin: &Begin) -> Result<(), NotStarted> {
+    async fn start(
+        &mut self,
+        begin: &Begin,
+        _desk: &std::sync::Arc<semel::engine::desk::Desk>,
+    ) -> Result<(), NotStarted> {
         self.note(Told::Start { attempt: begin.attempt, token: begin.grant.token.value() });
         self.ends_at = Some(Instant::now() + self.takes);
         if let Some(act) = self.on_start.take() {

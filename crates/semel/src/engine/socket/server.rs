@@ -1,0 +1,310 @@
+//! The run's side: one task accepts, one task per connection answers from the desk.
+
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use semel_core::entry::{Ending, Entry, Output};
+use serde::Serialize;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::{Notify, Semaphore};
+use tokio::task::{JoinHandle, JoinSet};
+
+use super::super::desk::{Desk, Shut, StepBegin, StepEnd, StepPlan, StepRefusal, Ticket};
+use super::super::draw_nonce;
+use super::super::settle::Unsettled;
+use super::wire::{LENGTHS, Request, VERSION, Wrote, frame, lengths};
+use super::{Address, Answer, Ask, Kind, short};
+
+/// The most nested commands at once; the others wait to be let in.
+const CONNECTIONS: usize = 1_024;
+/// How long a client may take for its first word, or for the rest of any.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How long the connections of an ended run are waited for.
+const FAREWELL: Duration = Duration::from_secs(2);
+
+/// A socket that is served.
+#[derive(Debug)]
+pub(in super::super) struct Service {
+    path: PathBuf,
+    closing: Arc<Notify>,
+    task: Option<JoinHandle<()>>,
+}
+
+impl Service {
+    /// Open the socket of this desk in this folder, and serve it.
+    pub(in super::super) fn open(desk: &Arc<Desk>, folder: &Path) -> io::Result<Service> {
+        let nonce = desk.begin().grant.nonce;
+        let path = folder.join(format!("{nonce}.sock"));
+        let capability = draw_nonce().map_err(io::Error::other)?;
+        let listener = match bind(&path) {
+            Err(why) if why.kind() == io::ErrorKind::NotFound => {
+                std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+                bind(&path)?
+            }
+            bound => bound?,
+        };
+        desk.is_at(Address { nonce, capability, path: path.clone() });
+        let closing = Arc::new(Notify::new());
+        let task = tokio::spawn(serve(listener, Arc::clone(desk), Arc::clone(&closing)));
+        Ok(Service { path, closing, task: Some(task) })
+    }
+
+    /// Serve nobody any more; what vanished in the middle of a step is recorded first.
+    pub(in super::super) async fn close(mut self) {
+        // gone by name before anything else: whoever comes now is told at once that nobody is there
+        let _ = std::fs::remove_file(&self.path);
+        self.closing.notify_one();
+        if let Some(task) = self.task.take() {
+            let _ = task.await;
+        }
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        if let Some(task) = self.task.take() {
+            task.abort();
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+fn bind(path: &Path) -> io::Result<UnixListener> {
+    let (reachable, _folder) = short(path)?;
+    UnixListener::bind(reachable)
+}
+
+async fn serve(listener: UnixListener, desk: Arc<Desk>, closing: Arc<Notify>) {
+    let places = Arc::new(Semaphore::new(CONNECTIONS));
+    let mut talks = JoinSet::new();
+    loop {
+        let accepted = tokio::select! {
+            () = closing.notified() => break,
+            // what has ended is forgotten as it ends
+            Some(_) = talks.join_next(), if !talks.is_empty() => continue,
+            accepted = async {
+                let place = Arc::clone(&places).acquire_owned().await;
+                (listener.accept().await, place)
+            } => accepted,
+        };
+        match accepted {
+            (Ok((stream, _)), Ok(place)) => {
+                let desk = Arc::clone(&desk);
+                talks.spawn(async move {
+                    talk(stream, &desk).await;
+                    drop(place);
+                });
+            }
+            // no descriptors left, say: those that are being served give some back
+            _ => tokio::time::sleep(Duration::from_millis(20)).await,
+        }
+    }
+    drop(listener);
+    let _ = tokio::time::timeout(FAREWELL, async { while talks.join_next().await.is_some() {} }).await;
+}
+
+/// Whether the process at the other end is ours, by the kernel's word.
+fn is_ours(stream: &UnixStream) -> bool {
+    // SAFETY: it cannot fail and touches no memory.
+    let me = unsafe { libc::geteuid() };
+    stream.peer_cred().is_ok_and(|peer| peer.uid() == me || peer.uid() == 0)
+}
+
+/// What a connection is about.
+#[derive(Default)]
+struct Talk {
+    ticket: Option<Ticket>,
+    replay: Option<Entry>,
+    asked: bool,
+}
+
+async fn talk(mut stream: UnixStream, desk: &Desk) {
+    if !is_ours(&stream) {
+        return;
+    }
+    let mut talk = Talk::default();
+    loop {
+        let heard = hear(&mut stream, desk, &talk).await;
+        let (answer, body) = match heard {
+            Heard::Asked(ask, body) => {
+                talk.asked = true;
+                talk.answer(desk, ask, body).await
+            }
+            Heard::Rubbish(why) => {
+                let _ = say(&mut stream, &refused(Kind::Wrong, why), &[]).await;
+                break;
+            }
+            Heard::Nothing => break,
+        };
+        if say(&mut stream, &answer, &body).await.is_err() {
+            break;
+        }
+    }
+    if let Some(ticket) = talk.ticket.take() {
+        desk.abandon(ticket).await;
+    }
+}
+
+enum Heard {
+    Asked(Ask, Vec<u8>),
+    Rubbish(&'static str),
+    Nothing,
+}
+
+async fn hear(stream: &mut UnixStream, desk: &Desk, talk: &Talk) -> Heard {
+    let mut size = [0; LENGTHS];
+    let first = async {
+        match talk.asked {
+            // its command may run for hours
+            true => stream.read_exact(&mut size).await.ok(),
+            false => tokio::time::timeout(PATIENCE, stream.read_exact(&mut size)).await.ok()?.ok(),
+        }
+    };
+    if first.await.is_none() {
+        return Heard::Nothing;
+    }
+    let Some((head, body)) = lengths(size) else { return Heard::Rubbish("a frame that is too long") };
+    let mut bytes = vec![0; head + body];
+    match tokio::time::timeout(PATIENCE, stream.read_exact(&mut bytes)).await {
+        Ok(Ok(_)) => {}
+        _ => return Heard::Nothing,
+    }
+    let rest = bytes.split_off(head);
+    let Ok(request) = serde_json::from_slice::<Request>(&bytes) else {
+        return Heard::Rubbish("a question that makes no sense; is it another version of semel?");
+    };
+    if request.v != VERSION {
+        return Heard::Rubbish("another version of semel; use one for a run and its steps");
+    }
+    match desk.address() {
+        Some(address) if address.capability == request.capability => Heard::Asked(request.ask, rest),
+        _ => Heard::Rubbish("a question without the capability of this run"),
+    }
+}
+
+async fn say<T: Serialize>(stream: &mut UnixStream, head: &T, body: &[u8]) -> io::Result<()> {
+    let frame = frame(head, body).ok_or(io::ErrorKind::InvalidData)?;
+    tokio::time::timeout(PATIENCE, stream.write_all(&frame)).await.map_err(|_| io::ErrorKind::TimedOut)?
+}
+
+fn refused(kind: Kind, why: impl Into<String>) -> Answer {
+    Answer::Refused { kind, why: why.into() }
+}
+
+impl Talk {
+    async fn answer(&mut self, desk: &Desk, ask: Ask, body: Vec<u8>) -> (Answer, Vec<u8>) {
+        let answer = match ask {
+            Ask::Step { name, nth, on_lost, command } => {
+                if self.ticket.is_some() || self.replay.is_some() {
+                    return (refused(Kind::Wrong, "one step per connection"), Vec::new());
+                }
+                self.step(desk, &StepPlan { name, nth, on_lost, command }).await
+            }
+            Ask::Keep { piece } => match &self.ticket {
+                Some(ticket) => match desk.keep(ticket, piece, &body).await {
+                    Ok(()) => Answer::Kept,
+                    Err(why) => unsettled(&why),
+                },
+                None => refused(Kind::Wrong, "there is no step to keep output of"),
+            },
+            Ask::Settle { ending, output } => self.settle(desk, ending, output, body).await,
+            Ask::Output { piece } => return self.output(desk, piece).await,
+            Ask::Gate { need_ms } => match desk.gate(Duration::from_millis(need_ms)).await {
+                Ok(verified) => Answer::Open { left_ms: verified.left_ms },
+                Err(Shut::Stale(why)) => refused(Kind::Stale, why),
+                Err(why @ Shut::TooShort { .. }) => refused(Kind::Wrong, why.to_string()),
+                Err(Shut::StoreDown(why)) => refused(Kind::StoreDown, why),
+            },
+            Ask::Grant => match desk.is_trusted() {
+                Ok(()) => {
+                    let begin = desk.begin();
+                    Answer::Granted {
+                        resource: begin.resource.clone(),
+                        grant: begin.grant,
+                        work: begin.work.clone(),
+                    }
+                }
+                Err(why) => refused(Kind::Stale, why),
+            },
+        };
+        (answer, Vec::new())
+    }
+
+    async fn step(&mut self, desk: &Desk, plan: &StepPlan) -> Answer {
+        match desk.claim(plan).await {
+            Ok(StepBegin::Run(ticket)) => {
+                let (key, attempt, first) = (ticket.work().key(), ticket.attempt(), ticket.first);
+                self.ticket = Some(ticket);
+                Answer::Run { key, attempt, first }
+            }
+            Ok(StepBegin::Replay(entry)) => {
+                let (output, attempt, at_ms) = (entry.output.clone(), entry.attempts, entry.changed_ms);
+                self.replay = Some(entry);
+                Answer::Replay { output, attempt, at_ms }
+            }
+            Ok(StepBegin::Person(entry)) => {
+                Answer::Person { step: entry.work.to_string(), state: entry.state.word().to_owned() }
+            }
+            Err(StepRefusal::Stale(why)) => refused(Kind::Stale, why),
+            Err(StepRefusal::StoreDown(why)) => refused(Kind::StoreDown, why),
+            Err(why) => refused(Kind::Wrong, why.to_string()),
+        }
+    }
+
+    async fn settle(&mut self, desk: &Desk, ending: Ending, wrote: Option<Wrote>, body: Vec<u8>) -> Answer {
+        let allowed = matches!(
+            ending,
+            Ending::Succeeded
+                | Ending::Failed { .. }
+                | Ending::Killed { .. }
+                | Ending::Interrupted { .. }
+                | Ending::NotStarted { .. }
+                | Ending::ProbedDone
+                | Ending::ProbedUnknown { .. }
+        );
+        if !allowed {
+            return refused(Kind::Wrong, "a step cannot end so");
+        }
+        let Some(ticket) = self.ticket.take() else {
+            return refused(Kind::Wrong, "there is no step to settle");
+        };
+        let output = wrote.map(|wrote| {
+            let Wrote { pieces, out_bytes, err_bytes, kept } = wrote;
+            Output { of: ticket.of, pieces, out_bytes, err_bytes, kept }
+        });
+        let last_piece = match wrote {
+            Some(Wrote { pieces: 1.., .. }) if !body.is_empty() => {
+                wrote.map(|wrote| (wrote.pieces.saturating_sub(1), body))
+            }
+            _ => None,
+        };
+        match desk.settle(ticket, StepEnd { ending, output, last_piece, result: None }).await {
+            Ok(entry) => Answer::Settled { state: entry.state.word().to_owned() },
+            Err(why) => unsettled(&why),
+        }
+    }
+
+    async fn output(&self, desk: &Desk, piece: u32) -> (Answer, Vec<u8>) {
+        let output = self.replay.as_ref().and_then(|entry| Some((&entry.work, entry.output.as_ref()?)));
+        let Some((work, output)) = output else {
+            return (refused(Kind::Wrong, "there is no output to replay"), Vec::new());
+        };
+        match desk.piece(work, &output.of, piece).await {
+            Ok(Some(bytes)) => (Answer::Piece, bytes),
+            Ok(None) => (Answer::Missing, Vec::new()),
+            Err(why) => (refused(Kind::StoreDown, why.to_string()), Vec::new()),
+        }
+    }
+}
+
+fn unsettled(why: &Unsettled) -> Answer {
+    match why {
+        Unsettled::Stale(stale) => refused(Kind::Stale, stale.to_string()),
+        Unsettled::StoreDown(why) => refused(Kind::StoreDown, why.clone()),
+        Unsettled::Unusable(why) => refused(Kind::Wrong, why.clone()),
+    }
+}
