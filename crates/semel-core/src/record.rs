@@ -51,6 +51,18 @@ impl RecordKey {
         RecordKey(format!("output/{path}/{of}/{piece:06x}"))
     }
 
+    /// What the steps of a work wrote.
+    pub fn outputs_of(work: &Work) -> String {
+        format!("output/{}/", Self::work_path(work))
+    }
+
+    /// The step that a piece of output is of, and the attempt that wrote it.
+    pub fn step_of_output(&self) -> Option<(RecordKey, Nonce)> {
+        let (path, _piece) = self.0.strip_prefix("output/")?.rsplit_once('/')?;
+        let (path, of) = path.rsplit_once('/')?;
+        Some((RecordKey(format!("step/{path}")), of.parse().ok()?))
+    }
+
     /// Everything that steps wrote.
     pub fn outputs() -> &'static str {
         "output/"

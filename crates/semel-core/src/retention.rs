@@ -5,6 +5,8 @@
 //! | a note of the journal | when older than its entry's `keep` |
 //! | an attempt in an entry's log | likewise, but never the last one |
 //! | the mark "done" | when older than its entry's `remember`; without one never |
+//! | what a step wrote | when older than its entry's `keep`, or no longer its entry's |
+//! | a step | with its run: one that runs again must not find what an earlier life of it did |
 //! | a lease | never: its counter must survive |
 //!
 //! Ages are by wall clocks of several machines: a time in the future counts as now, so that a clock that is set
@@ -12,6 +14,7 @@
 
 use crate::entry::{Attempt, Entry, State};
 use crate::policy::KEEP_DEFAULT_MS;
+use crate::token::Nonce;
 
 /// What is to become of an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,6 +61,19 @@ pub fn fate(entry: &Entry, now_ms: u64) -> Fate {
     Fate::Trim { entry: next, dropped }
 }
 
+/// May what a step wrote go? `step` is its entry, if there still is one, and `of` the attempt that wrote it.
+pub fn output_is_past(step: Option<&Entry>, of: &Nonce, now_ms: u64) -> bool {
+    match step {
+        None => true,
+        // it may be writing this very piece
+        Some(Entry { state: State::Running { .. }, .. }) => false,
+        Some(step) => {
+            step.output.as_ref().is_none_or(|output| output.of != *of)
+                || is_past(step.changed_ms, step.terms.keep_ms, now_ms)
+        }
+    }
+}
+
 /// May a note of the journal go? `keep_ms` is its entry's, if there still is one.
 pub fn note_is_past(at_ms: u64, keep_ms: Option<u64>, now_ms: u64) -> bool {
     is_past(at_ms, keep_ms.unwrap_or(KEEP_DEFAULT_MS), now_ms)
@@ -70,7 +86,7 @@ fn is_past(at_ms: u64, for_ms: u64, now_ms: u64) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::entry::{DoneBy, Ending};
+    use crate::entry::{DoneBy, Ending, Output};
     use crate::story::testing::{attempt, entry};
 
     const DAY: u64 = 24 * 3_600_000;
@@ -110,6 +126,20 @@ mod tests {
         let Fate::Trim { entry: next, dropped: 2 } = fate(&entry, 1_000 * DAY) else { unreachable!() };
         assert_eq!(next.log.iter().map(|attempt| attempt.n).collect::<Vec<_>>(), [3]);
         assert_eq!((next.attempts, fate(&next, 1_000 * DAY)), (3, Fate::Keep));
+    }
+
+    #[test]
+    fn output_goes_with_its_time_or_its_step() {
+        let (of, other) = (Nonce::from_bytes([1; 16]), Nonce::from_bytes([2; 16]));
+        let mut step = done(0, None);
+        step.terms.keep_ms = DAY;
+        step.output = Some(Output { of, pieces: 1, out_bytes: 1, err_bytes: 0, kept: true });
+        assert!(!output_is_past(Some(&step), &of, DAY));
+        assert!(output_is_past(Some(&step), &of, DAY + 1));
+        assert!(output_is_past(Some(&step), &other, 0), "of an attempt that was not the last");
+        assert!(output_is_past(None, &of, 0));
+        step.state = crate::story::testing::running();
+        assert!(!output_is_past(Some(&step), &other, 1_000 * DAY), "it may be writing it");
     }
 
     #[test]

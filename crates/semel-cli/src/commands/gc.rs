@@ -64,7 +64,7 @@ async fn tidy(
     if common.json {
         print_json(json!({
             "kind": "gc", "dry_run": args.dry_run, "looked_at": swept.looked_at, "notes": swept.notes,
-            "attempts": swept.attempts, "forgotten": swept.forgotten, "result_files": scratch,
+            "attempts": swept.attempts, "forgotten": swept.forgotten, "outputs": swept.outputs, "result_files": scratch,
             "unreadable": swept.unreadable, "backup": args.backup, "bytes": facts.bytes, "wal_bytes": facts.wal_bytes,
         }));
     } else {
@@ -74,7 +74,7 @@ async fn tidy(
 }
 
 fn tell(args: &GcArgs, swept: &Swept, scratch: usize) {
-    let Swept { looked_at, notes, attempts, forgotten, unreadable } = *swept;
+    let Swept { looked_at, notes, attempts, forgotten, outputs, unreadable } = *swept;
     if let Some(to) = &args.backup {
         print(&format!("backed up to {}", clean(&to.to_string_lossy())));
     }
@@ -83,6 +83,7 @@ fn tell(args: &GcArgs, swept: &Swept, scratch: usize) {
     let parts: Vec<String> = [
         (notes, "note of the journal", "notes of the journal"),
         (attempts, "old attempt", "old attempts"),
+        (outputs, "piece of a step's output", "pieces of steps' outputs"),
         (forgotten, "done entry past its --remember", "done entries past their --remember"),
         (scratch, "left-over result file", "left-over result files"),
     ]
@@ -180,7 +181,7 @@ impl Progress {
             || self.told.is_some_and(|told| now.saturating_sub(told) < EVERY);
         if self.voice.terminal && !self.voice.json && !early {
             self.told = Some(now);
-            let removed = swept.notes + swept.attempts + swept.forgotten;
+            let removed = swept.notes + swept.attempts + swept.forgotten + swept.outputs;
             let _ = write!(anstream::stderr(), "\r{} records, {removed} past their time … ", swept.looked_at);
         }
     }

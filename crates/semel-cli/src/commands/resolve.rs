@@ -5,10 +5,12 @@ use semel::engine::verdict::{Judged, Saying};
 use semel_core::canonical;
 use semel_core::entry::{RESULT_LIMIT, Say};
 use semel_core::lease::SeenLease;
+use semel_core::story::Condition;
 use semel_core::work::Work;
 use serde_json::{Value, json};
 
 use super::find::{self, ledger, not_on_record, words};
+use super::run::shell_quote;
 use crate::args::{Common, ResolveArgs};
 use crate::out::{print, print_json, when};
 use crate::plan::Surroundings;
@@ -26,7 +28,11 @@ pub(crate) fn run(common: &Common, args: &ResolveArgs, around: &Surroundings) ->
         let work = find::work(common, &engine, &args.key).await?;
         match engine.judge(&work, &saying).await? {
             Judged::Changed { before, after } => {
-                tell(common, &engine, &work, before.state.word(), after.state.word(), true).await
+                let told = tell(common, &engine, &work, before.state.word(), after.state.word(), true).await;
+                if saying.said != Say::Done && !common.json {
+                    tell_steps(&engine, &work).await?;
+                }
+                told
             }
             Judged::Already(entry) => tell(common, &engine, &work, entry.state.word(), entry.state.word(), false).await,
             Judged::Running { resource, lease } => {
@@ -39,6 +45,21 @@ pub(crate) fn run(common: &Common, args: &ResolveArgs, around: &Surroundings) ->
             Judged::Absent => Err(not_on_record(&engine, &work).await?),
         }
     })
+}
+
+/// What a person may not expect: the steps of a reopened run stay as they are.
+async fn tell_steps(engine: &Engine, work: &Work) -> Result<(), Trouble> {
+    let page = engine.steps(work, None).await?;
+    let done: Vec<_> = page.entries.iter().filter(|step| step.condition == Condition::Done).collect();
+    if let Some(first) = done.first() {
+        let count =
+            if page.next.is_some() { format!("{} or more", done.len()) } else { done.len().to_string() };
+        let first = shell_quote(&first.seen.value.work.to_string());
+        print(&format!(
+            "its steps that are done ({count}) stay done and are replayed; to do one again: semel resolve {first} --retry --because TEXT"
+        ));
+    }
+    Ok(())
 }
 
 fn saying(args: &ResolveArgs, around: &Surroundings) -> Result<Saying, Trouble> {

@@ -1,10 +1,12 @@
 //! `semel show KEY`: everything the ledger knows about it.
 
-use semel::engine::ledger::Outlook;
+use semel::engine::Engine;
+use semel::engine::ledger::{Listed, Outlook};
 use semel_core::entry::{Entry, Say};
 use semel_core::payload::Fingerprint;
 use semel_core::policy::OnLost;
 use semel_core::story::{Condition, Suppressed, ended};
+use semel_core::work::Work;
 use serde_json::json;
 
 use super::find::{self, ledger, not_on_record, words};
@@ -24,13 +26,87 @@ pub(crate) fn run(common: &Common, args: &KeyArgs, around: &Surroundings) -> Res
         let Some((entry, condition)) = outlook.entry().zip(outlook.condition) else {
             return Err(not_on_record(&engine, &work).await?);
         };
+        let steps = Steps::read(&engine, &work).await?;
         if common.json {
-            print_json(as_json(entry, condition, &outlook, &suppressed));
+            let mut object = as_json(entry, condition, &outlook, &suppressed);
+            if let Some(object) = object.as_object_mut().filter(|_| steps.count > 0) {
+                let listed: Vec<_> = steps.first.iter().map(find::as_json).collect();
+                object.insert("steps".into(), json!({ "count": steps.count, "first": listed }));
+            }
+            print_json(object);
         } else {
             tell(entry, condition, &outlook, &suppressed, line_width(around));
+            steps.tell(line_width(around));
         }
         Ok(0)
     })
+}
+
+/// How many steps of a run are shown.
+const STEPS_SHOWN: usize = 100;
+
+/// The steps of a run, in the order in which they were first begun.
+struct Steps {
+    first: Vec<Listed>,
+    count: usize,
+}
+
+impl Steps {
+    async fn read(engine: &Engine, work: &Work) -> Result<Steps, Trouble> {
+        let (mut first, mut count, mut from) = (Vec::new(), 0, None);
+        loop {
+            let page = engine.steps(work, from.as_ref()).await?;
+            count += page.entries.len();
+            first.extend(page.entries);
+            first.sort_by_key(|step| step.seen.value.log.first().map_or(0, |attempt| attempt.started_ms));
+            first.truncate(STEPS_SHOWN);
+            from = page.next;
+            if from.is_none() {
+                return Ok(Steps { first, count });
+            }
+        }
+    }
+
+    fn tell(&self, width: Option<usize>) {
+        if self.count == 0 {
+            return;
+        }
+        let columns = [
+            whole("STATE"),
+            flexible("STEP", 12),
+            number("TRIES"),
+            whole("CHANGED"),
+            flexible("OUTPUT", 8),
+            flexible("NOTE", 10),
+        ];
+        let mut table = Table::new(columns).indented(2);
+        let plain = anstyle::Style::new();
+        for step in &self.first {
+            let entry = &step.seen.value;
+            let name = match (entry.work.step(), entry.work.nth()) {
+                (Some(name), 1) => name.to_string(),
+                (Some(name), nth) => format!("{name}~{nth}"),
+                (None, _) => String::new(),
+            };
+            let output = entry.output.as_ref().map(|output| match output.kept {
+                true => format!("{} bytes", output.out_bytes + output.err_bytes),
+                false => "not kept".to_owned(),
+            });
+            table.row([
+                (step.condition.word().to_owned(), style_of(step.condition)),
+                (name, plain),
+                (entry.attempts.to_string(), plain),
+                (when(entry.changed_ms), plain),
+                (output.unwrap_or_default(), plain),
+                (find::note(step), plain),
+            ]);
+        }
+        print("steps");
+        table.print(width);
+        if self.count > self.first.len() {
+            print(&format!("  and {} more", self.count - self.first.len()));
+        }
+    }
 }
 
 fn field(name: &str, value: &str) {
@@ -72,6 +148,13 @@ fn tell(
     field("suppressed", &suppressed.words().unwrap_or_else(|| "no duplicates".to_owned()));
     if let Some(result) = &entry.result {
         field("result", &result.to_string());
+    }
+    if let Some(output) = &entry.output {
+        let kept = if output.kept { "kept" } else { "not kept" };
+        field(
+            "output",
+            &format!("{} bytes to stdout, {} to stderr, {kept}", output.out_bytes, output.err_bytes),
+        );
     }
     tell_attempts(entry, width);
     tell_verdicts(entry, width);

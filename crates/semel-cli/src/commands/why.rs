@@ -1,8 +1,9 @@
 //! `semel why KEY`: what happened to it, in plain words, and what the next run would do.
 
+use semel::engine::Engine;
 use semel::engine::ledger::Outlook;
 use semel_core::entry::{CommandMark, Entry};
-use semel_core::story::{Line, Suppressed, story};
+use semel_core::story::{Condition, Line, Suppressed, story};
 use semel_core::work::Work;
 use serde_json::json;
 
@@ -21,10 +22,11 @@ pub(crate) fn run(common: &Common, args: &KeyArgs, around: &Surroundings) -> Res
         let work = find::work(common, &engine, &args.key).await?;
         let outlook = engine.outlook(&work).await?;
         let suppressed = engine.suppressed(&work).await?;
+        let steps = steps(&engine, &work).await?;
         if common.json {
-            print_json(as_json(&work, &outlook, &suppressed));
+            print_json(as_json(&work, &outlook, &suppressed, &steps));
         } else {
-            tell(&work, &outlook, &suppressed);
+            tell(&work, &outlook, &suppressed, &steps);
         }
         match outlook.condition {
             Some(_) => Ok(0),
@@ -33,7 +35,40 @@ pub(crate) fn run(common: &Common, args: &KeyArgs, around: &Surroundings) -> Res
     })
 }
 
-fn lines(outlook: &Outlook, suppressed: &Suppressed) -> Vec<Line> {
+/// How its steps stand, in a line or two: how many are done, and each that is not, up to a few.
+async fn steps(engine: &Engine, work: &Work) -> Result<Vec<Line>, Trouble> {
+    const SHOWN: usize = 10;
+    let (mut done, mut open, mut lines, mut from) = (0_u64, 0_u64, Vec::new(), None);
+    let line = |text| Line { at_ms: None, text };
+    loop {
+        let page = engine.steps(work, from.as_ref()).await?;
+        for step in page.entries {
+            if step.condition == Condition::Done {
+                done += 1;
+                continue;
+            }
+            open += 1;
+            if lines.len() < SHOWN {
+                let state = step.condition.word().replace('_', " ");
+                lines.push(line(format!("its step {} is {state}", step.seen.value.work)));
+            }
+        }
+        from = page.next;
+        if from.is_none() {
+            break;
+        }
+    }
+    if open > lines.len() as u64 {
+        lines.push(line(format!("and {} more steps are not done", open - lines.len() as u64)));
+    }
+    if done > 0 {
+        let steps = if done == 1 { "step is" } else { "steps are" };
+        lines.insert(0, line(format!("{done} {steps} done: a retry replays what they wrote")));
+    }
+    Ok(lines)
+}
+
+fn lines(outlook: &Outlook, suppressed: &Suppressed, steps: &[Line]) -> Vec<Line> {
     let told = outlook.entry().zip(outlook.condition);
     let mut lines =
         told.map(|(entry, condition)| story(entry, condition, suppressed, words())).unwrap_or_default();
@@ -46,17 +81,18 @@ fn lines(outlook: &Outlook, suppressed: &Suppressed) -> Vec<Line> {
             text: format!("the command that ran last was {program} (with its arguments: {digest})"),
         });
     }
+    lines.extend_from_slice(steps);
     lines
 }
 
-fn tell(work: &Work, outlook: &Outlook, suppressed: &Suppressed) {
+fn tell(work: &Work, outlook: &Outlook, suppressed: &Suppressed, steps: &[Line]) {
     match outlook.condition {
         Some(condition) => {
             print(&format!("{work} is {}", styled(style_of(condition), &condition.word().replace('_', " "))))
         }
         None => print(&format!("{work}: nothing is on record")),
     }
-    for Line { at_ms, text } in lines(outlook, suppressed) {
+    for Line { at_ms, text } in lines(outlook, suppressed, steps) {
         let time = at_ms.map(when).unwrap_or_default();
         print(&format!("  {time:19}  {}", clean(&text)));
     }
@@ -73,8 +109,8 @@ fn how_to_settle(work: &Work) -> String {
     format!("S{}", settle.strip_prefix('s').unwrap_or(settle))
 }
 
-fn as_json(work: &Work, outlook: &Outlook, suppressed: &Suppressed) -> serde_json::Value {
-    let story: Vec<_> = lines(outlook, suppressed)
+fn as_json(work: &Work, outlook: &Outlook, suppressed: &Suppressed, steps: &[Line]) -> serde_json::Value {
+    let story: Vec<_> = lines(outlook, suppressed, steps)
         .into_iter()
         .map(|Line { at_ms, text }| json!({ "at_ms": at_ms, "text": text }))
         .collect();

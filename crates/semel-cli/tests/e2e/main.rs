@@ -37,5 +37,6 @@ mod processes;
 mod signals;
 mod stall;
 mod stdio;
+mod steps;
 mod support;
 mod terminal;

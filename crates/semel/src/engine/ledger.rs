@@ -5,7 +5,7 @@
 //! never hides the others.
 
 use semel_core::claim::View;
-use semel_core::entry::{Entry, State};
+use semel_core::entry::{Ending, Entry, State};
 use semel_core::lease::SeenLease;
 use semel_core::name::Name;
 use semel_core::record::{RecordError, RecordKey, Seen};
@@ -126,18 +126,22 @@ impl Engine {
             }
         }
         let Some(digits) = &wanted.digits else { return Ok(Found::Nothing) };
-        let (mut found, mut count, mut from) = (Vec::new(), 0, None);
-        loop {
-            let records = self.store.scan(&RecordKey::entries_of(None), from.as_ref(), PAGE).await?;
-            from = after(&records, PAGE);
-            for record in records.iter().filter(|record| key_of(&record.key).starts_with(digits.as_str())) {
-                count += 1;
-                if found.len() < MANY {
-                    found.push(seen_entry(record)?.value.work);
+        let (mut found, mut count) = (Vec::new(), 0);
+        for prefix in [RecordKey::entries_of(None), RecordKey::steps_of(None)] {
+            let mut from = None;
+            loop {
+                let records = self.store.scan(&prefix, from.as_ref(), PAGE).await?;
+                from = after(&records, PAGE);
+                let meant = |record: &&Record| key_of(&record.key).starts_with(digits.as_str());
+                for record in records.iter().filter(meant) {
+                    count += 1;
+                    if found.len() < MANY {
+                        found.push(seen_entry(record)?.value.work);
+                    }
                 }
-            }
-            if from.is_none() {
-                break;
+                if from.is_none() {
+                    break;
+                }
             }
         }
         Ok(match (found.pop(), count) {
@@ -165,9 +169,38 @@ impl Engine {
         }
     }
 
-    /// A page of the entries of a job, or of all jobs.
+    /// A page of the entries of a job, or of all jobs. A step is listed if it needs a person and its run has said so.
     pub async fn page(&self, job: Option<&Name>, from: Option<&RecordKey>) -> Result<Page, LookError> {
-        let records = self.store.scan(&RecordKey::entries_of(job), from, PAGE).await?;
+        let mut page = self.page_of(&RecordKey::entries_of(job), from).await?;
+        let is_blocked = |listed: &&Listed| {
+            let last = listed.seen.value.last_attempt();
+            matches!(listed.seen.value.state, State::Open { .. })
+                && last.is_some_and(|last| matches!(last.ending, Ending::Blocked { .. }))
+        };
+        let blocked: Vec<Work> =
+            page.entries.iter().filter(is_blocked).map(|listed| listed.seen.value.work.clone()).collect();
+        for work in blocked {
+            let mut from = None;
+            loop {
+                let steps = self.steps(&work, from.as_ref()).await?;
+                page.entries.extend(steps.entries.into_iter().filter(|step| step.condition.needs_a_person()));
+                page.unreadable.extend(steps.unreadable);
+                from = steps.next;
+                if from.is_none() {
+                    break;
+                }
+            }
+        }
+        Ok(page)
+    }
+
+    /// A page of the steps of a work.
+    pub async fn steps(&self, work: &Work, from: Option<&RecordKey>) -> Result<Page, LookError> {
+        self.page_of(&RecordKey::steps_of(Some(work)), from).await
+    }
+
+    async fn page_of(&self, prefix: &str, from: Option<&RecordKey>) -> Result<Page, LookError> {
+        let records = self.store.scan(prefix, from, PAGE).await?;
         let next = after(&records, PAGE);
         let (mut seen, mut unreadable) = (Vec::new(), Vec::new());
         for record in &records {

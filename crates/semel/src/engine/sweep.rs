@@ -8,6 +8,7 @@ use semel_core::claim::Write;
 use semel_core::entry::Entry;
 use semel_core::record::{Expect, RecordKey};
 use semel_core::retention::{self, Fate};
+use semel_core::token::Nonce;
 
 use super::Engine;
 use super::ledger::{SMALL_PAGE, after};
@@ -15,6 +16,8 @@ use super::view::{LookError, changes, seen_entry};
 use crate::store::{Change, Durability, Record, StoreError};
 
 const PAGE: usize = 128;
+/// Pieces of output are large.
+const PIECES_PAGE: usize = 16;
 
 /// What a sweep looked at and removed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -27,6 +30,8 @@ pub struct Swept {
     pub attempts: u64,
     /// Done entries that went: their work may run again.
     pub forgotten: u64,
+    /// Pieces of what steps wrote that went.
+    pub outputs: u64,
     /// What could not be read, and stays.
     pub unreadable: u64,
 }
@@ -38,6 +43,7 @@ impl Engine {
         // the journal first: how long a note is kept, its entry says
         self.sweep_journal(dry_run, &mut swept, tell).await?;
         self.sweep_entries(dry_run, &mut swept, tell).await?;
+        self.sweep_outputs(dry_run, &mut swept, tell).await?;
         Ok(swept)
     }
 
@@ -110,11 +116,74 @@ impl Engine {
                         swept.attempts += made * dropped as u64;
                     }
                     Fate::Forget => {
+                        if !dry_run {
+                            // first: a run that is done again must not find the steps of its earlier life
+                            self.remove_all(&RecordKey::outputs_of(&seen.value.work), PIECES_PAGE).await?;
+                            self.remove_all(&RecordKey::steps_of(Some(&seen.value.work)), PAGE).await?;
+                        }
                         swept.forgotten +=
                             if dry_run { 1 } else { self.apply(vec![removal(record)]).await? };
                     }
                 }
             }
+            tell(swept);
+            if from.is_none() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Remove every record under this prefix.
+    async fn remove_all(&self, prefix: &str, page: usize) -> Result<(), LookError> {
+        let mut from = None;
+        loop {
+            let records = self.store.scan(prefix, from.as_ref(), page).await?;
+            from = after(&records, page);
+            if !records.is_empty() {
+                self.apply(records.iter().map(removal).collect()).await?;
+            }
+            if from.is_none() {
+                return Ok(());
+            }
+        }
+    }
+
+    async fn sweep_outputs(
+        &self,
+        dry_run: bool,
+        swept: &mut Swept,
+        tell: &mut dyn FnMut(&Swept),
+    ) -> Result<(), LookError> {
+        let now_ms = self.clock.wall_ms();
+        let mut from = None;
+        loop {
+            let records = self.store.scan(RecordKey::outputs(), from.as_ref(), PIECES_PAGE).await?;
+            from = after(&records, PIECES_PAGE);
+            let of: Vec<_> = records.iter().map(|record| record.key.step_of_output()).collect();
+            let steps: BTreeSet<RecordKey> = of.iter().flatten().map(|(step, _)| step.clone()).collect();
+            let steps: Vec<RecordKey> = steps.into_iter().collect();
+            let loaded = self.store.load(&steps).await?.records;
+            let entries: BTreeMap<RecordKey, _> = steps
+                .into_iter()
+                .zip(loaded)
+                .map(|(key, record)| (key, record.map(|record| seen_entry(&record))))
+                .collect();
+            let is_past = |step: &Option<(RecordKey, Nonce)>| {
+                let Some((step, of)) = step else { return false };
+                match entries.get(step) {
+                    Some(Some(Ok(seen))) => retention::output_is_past(Some(&seen.value), of, now_ms),
+                    // what an entry that cannot be read wants is not known
+                    Some(Some(Err(_))) => false,
+                    Some(None) | None => retention::output_is_past(None, of, now_ms),
+                }
+            };
+            let past = records.iter().zip(&of).filter(|(_, step)| is_past(step));
+            let removals: Vec<Change> = past.map(|(record, _)| removal(record)).collect();
+            swept.looked_at += records.len() as u64;
+            swept.outputs += match removals.is_empty() || dry_run {
+                true => removals.len() as u64,
+                false => self.apply(removals).await?,
+            };
             tell(swept);
             if from.is_none() {
                 return Ok(());
@@ -162,7 +231,6 @@ fn note_parts(key: &RecordKey) -> Option<(&str, u64)> {
 mod tests {
     use super::*;
     use semel_core::name::{Name, Slot};
-    use semel_core::token::Nonce;
     use semel_core::work::Work;
 
     #[test]
