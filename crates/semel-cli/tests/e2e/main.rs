@@ -13,6 +13,7 @@
 //! | `stdio`, `terminal`, `environment` | what the command sees |
 //! | `arguments`, `databases`, `full_disk` | bad input: a clear error, and nothing is lost |
 //! | `inspect` | commands that look, judge and tidy |
+//! | `steps`, `matrix` | effects inside a run, and a crash at every boundary |
 //! | `leases`, `cost` | leases for scripts; syncs and memory |
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
@@ -30,6 +31,7 @@ mod full_disk;
 mod inspect;
 mod leases;
 mod ledger;
+mod matrix;
 mod once;
 mod overlap;
 mod payload;

@@ -13,6 +13,7 @@ use super::journal::SkipReason;
 use super::view::{LookError, changes};
 use super::{Begin, Engine, Event, Held, Report, RunPlan, Signals, Tell};
 use crate::clock::Moment;
+use crate::crash;
 use crate::store::{Change, Durability, StoreError};
 
 /// A fresh claim: the lease is ours, the intent is on record.
@@ -123,8 +124,10 @@ impl Engine {
 
     async fn write_claim(&self, claim: &Claim) -> Result<Written, Report> {
         let changes = changes(&claim.writes()).map_err(|why| Report::Unusable(why.to_string()))?;
+        crash::point("run.claim.before");
         match self.store.swap(&changes, Durability::Durable).await {
             Ok(versions) => {
+                crash::point("run.claim.after");
                 let version_of = |key: RecordKey| {
                     let at = changes.iter().position(|change: &Change| *change.key() == key);
                     at.and_then(|at| versions.get(at).cloned())

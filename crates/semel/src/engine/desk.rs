@@ -223,6 +223,11 @@ impl Desk {
         }
     }
 
+    /// Several are asking at once.
+    pub(super) fn expect_many(&self) {
+        self.engine.store.expect_many();
+    }
+
     /// What the run was told.
     pub fn begin(&self) -> &Begin {
         &self.begin

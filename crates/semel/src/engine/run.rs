@@ -15,6 +15,7 @@ use super::{
     draw_nonce,
 };
 use crate::clock::Moment;
+use crate::crash;
 
 /// How long the steps of a try that has ended are waited for: their processes are gone, and that is being recorded.
 const STEPS_PATIENCE: Duration = Duration::from_secs(2);
@@ -189,6 +190,7 @@ impl Watch<'_> {
             let ending = Ending::NotStarted { code: not_started.code };
             return Try { ending, end: None, not_started: Some(not_started), lost: None };
         }
+        crash::point("run.started");
         self.timeout_at = policy.timeout_ms.map(|ms| self.engine.clock.now().plus_ms(ms));
         let mut watched = self.over_task(held, task, signals, tell).await;
         // A machine that slept finds out first that its time is up. If the command had come to its end before, that
@@ -199,6 +201,7 @@ impl Watch<'_> {
         {
             watched = Watched::Ended(end);
         }
+        crash::point("run.ended");
         let grace = Duration::from_millis(policy.kill_after_ms);
         let inside_the_lease = |engine: &Engine| grace.min(engine.clock.now().until(held.trust.ends));
         let (end, cut) = match watched {

@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use super::view::{LookError, changes};
 use super::{Engine, Held};
+use crate::crash;
 use crate::store::{Durability, StoreError};
 
 /// What is to be settled.
@@ -71,8 +72,12 @@ impl Engine {
                 Err(Stale::AlreadySettled) => return Ok(entry.value),
                 Err(stale) => return Err(Unsettled::Stale(stale)),
             };
+            crash::point("run.settle.before");
             let why = match self.write(&conclusion.writes(&held.begin.resource)).await {
-                Ok(()) => return Ok(conclusion.entry),
+                Ok(()) => {
+                    crash::point("run.settle.after");
+                    return Ok(conclusion.entry);
+                }
                 Err(LookError::Record(why)) => return Err(Unsettled::Unusable(why.to_string())),
                 Err(LookError::Store(StoreError::Refused(_))) => None,
                 Err(LookError::Store(why)) => Some(why.to_string()),

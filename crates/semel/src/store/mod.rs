@@ -61,6 +61,9 @@ pub trait Store: Send + Sync + fmt::Debug {
         version: Option<&'a Version>,
         within: Duration,
     ) -> Pending<'a, bool>;
+
+    /// From now on several will ask at once: a hint, for a store that can serve them together better than in turns.
+    fn expect_many(&self) {}
 }
 
 /// What [`Store::load`] found.

@@ -93,6 +93,10 @@ async fn serve(listener: UnixListener, desk: Arc<Desk>, closing: Arc<Notify>) {
         };
         match accepted {
             (Ok((stream, _)), Ok(place)) => {
+                // one after the other is how most scripts go, and needs nothing
+                if !talks.is_empty() {
+                    desk.expect_many();
+                }
                 let desk = Arc::clone(&desk);
                 talks.spawn(async move {
                     talk(stream, &desk).await;

@@ -180,6 +180,12 @@ impl Worker {
         worker
     }
 
+    /// The same, for a thread of its own: a renewal there holds up nothing else.
+    pub(super) fn on_a_thread(mut self: Box<Worker>) -> Worker {
+        self.renewal_patience = self.patience;
+        *self
+    }
+
     /// Do one job now.
     pub(super) fn serve(&mut self, job: Job) {
         match job.task {
