@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic)] // a test that cannot go on should say where
 
 mod stage;
+mod steps;
 
 use std::time::Duration;
 

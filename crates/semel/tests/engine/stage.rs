@@ -12,6 +12,7 @@ use semel::core::owner::Owner;
 use semel::core::policy::Policy;
 use semel::core::record::{RecordKey, Version};
 use semel::core::work::Work;
+use semel::engine::desk::Desk;
 use semel::engine::{
     Begin, Caught, Engine, NotStarted, Probed, Report, RunPlan, Signals, Strangers, Task, TaskEnd,
     Undisturbed,
@@ -258,6 +259,8 @@ pub(crate) struct FakeTask {
     pub(crate) probe: Probed,
     pub(crate) log: Vec<(Moment, Told)>,
     pub(crate) trusted_until: Option<Moment>,
+    /// What happens inside goes through it.
+    pub(crate) desk: Arc<Mutex<Option<Arc<Desk>>>>,
     ends_at: Option<Instant>,
     on_start: Option<Box<dyn FnOnce()>>,
 }
@@ -271,6 +274,7 @@ impl FakeTask {
             probe: Probed::Unknown("not set".into()),
             log: Vec::new(),
             trusted_until: None,
+            desk: Arc::default(),
             ends_at: None,
             on_start: None,
         }
@@ -303,11 +307,8 @@ impl FakeTask {
 }
 
 impl Task for FakeTask {
-    async fn start(
-        &mut self,
-        begin: &Begin,
-        _desk: &std::sync::Arc<semel::engine::desk::Desk>,
-    ) -> Result<(), NotStarted> {
+    async fn start(&mut self, begin: &Begin, desk: &Arc<Desk>) -> Result<(), NotStarted> {
+        *self.desk.lock().unwrap() = Some(Arc::clone(desk));
         self.note(Told::Start { attempt: begin.attempt, token: begin.grant.token.value() });
         self.ends_at = Some(Instant::now() + self.takes);
         if let Some(act) = self.on_start.take() {
