@@ -17,7 +17,7 @@ use crate::commands::write::WriteArgs;
 #[command(name = "semel", version, about, max_term_width = 100, disable_help_subcommand = true)]
 #[command(
     after_help = "Exit codes: the command's own; 0 done or rightly skipped; 11/12 lease held/lost; 65 wrong input; \
-69 store unreachable; 75 lease lost or busy; 78 wrong configuration; 79 a person is needed; \
+69 store unreachable; 75 lease lost or busy; 77 stale token: nothing was written; 78 wrong configuration; 79 a person is needed; \
 124 timeout; 126/127 cannot execute/not found; 128+n ended by signal n."
 )]
 pub(crate) struct Cli {
