@@ -8,6 +8,7 @@ mod neighbours;
 mod nested;
 mod out;
 mod plan;
+mod script;
 mod spill;
 mod table;
 mod task;

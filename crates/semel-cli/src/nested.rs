@@ -63,10 +63,15 @@ pub(crate) fn connect(around: &Surroundings) -> Result<Option<Client>, Trouble> 
 
 /// Ask the run around this command.
 pub(crate) fn ask(client: &mut Client, ask: &Ask, body: &[u8]) -> Result<(Answer, Vec<u8>), Trouble> {
-    let (answer, body) = client.ask(ask, body).map_err(|gone: Gone| stale(gone))?;
+    accepted(client.ask(ask, body))
+}
+
+/// An answer that is not a refusal.
+pub(crate) fn accepted(answered: Result<(Answer, Vec<u8>), Gone>) -> Result<(Answer, Vec<u8>), Trouble> {
+    let (answer, body) = answered.map_err(stale)?;
     match answer {
         Answer::Refused { kind: Kind::Stale, why } => Err(stale(why)),
-        Answer::Refused { kind: Kind::Wrong, why } => Err(Trouble::config(why)),
+        Answer::Refused { kind: Kind::Wrong | Kind::Twice, why } => Err(Trouble::config(why)),
         Answer::Refused { kind: Kind::StoreDown, why } => Err(Trouble::store(why)),
         answer => Ok((answer, body)),
     }

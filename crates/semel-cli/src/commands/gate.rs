@@ -42,7 +42,8 @@ pub(crate) fn run(common: &Common, args: &GateArgs, around: &Surroundings) -> Re
     if let Some((zeroth, words)) = program.argv.split_first() {
         command.arg0(zeroth).args(words);
     }
-    let why = command.exec();
+    // outside of a run the store's address may be around: it is not the command's
+    let why = command.env_remove("SEMEL_STORE").exec();
     Err(Trouble::with_code(126, format!("{}: cannot execute: {why}", program.path.display())))
 }
 

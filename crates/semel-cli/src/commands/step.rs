@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::Args;
 use semel::engine::Probed;
-use semel::engine::socket::{Address, Answer, Ask, Client, Wrote};
+use semel::engine::socket::{Address, Answer, Ask, Client, Kind, Wrote};
 use semel_core::claim::First;
 use semel_core::entry::{Ending, Output};
 use semel_core::name::Name;
@@ -20,6 +20,7 @@ use crate::neighbours::RUN_VAR;
 use crate::nested;
 use crate::out::{Voice, when};
 use crate::plan::{self, Probe, Program, Surroundings, duration_ms, mark, name, size};
+use crate::script;
 use crate::spill::{Spill, Spilled, play};
 use crate::task::ask_probe;
 use crate::trouble::Trouble;
@@ -83,7 +84,13 @@ pub(crate) fn run(common: &Common, args: &StepArgs, around: &Surroundings) -> Re
         on_lost: step.on_lost,
         command: Some(mark(&step.program)),
     };
-    let (outcome, code) = match nested::ask(&mut client, &ask, &[])?.0 {
+    let answer = match client.ask(&ask, &[]) {
+        Ok((Answer::Refused { kind: Kind::Twice, why }, _)) => {
+            return Err(Trouble::config(twice(&step.name, why)));
+        }
+        answered => nested::accepted(answered)?.0,
+    };
+    let (outcome, code) = match answer {
         Answer::Replay { output, attempt, at_ms } => {
             let name = &step.name;
             step.voice.detail(|| {
@@ -103,6 +110,11 @@ pub(crate) fn run(common: &Common, args: &StepArgs, around: &Surroundings) -> Re
         json!({ "kind": "step", "step": step.name, "nth": step.nth, "outcome": outcome, "exit_code": code })
     });
     Ok(code)
+}
+
+/// What is wrong, and on which lines of the script.
+fn twice(name: &Name, why: String) -> String {
+    script::lines_of(name.as_str()).map(|lines| format!("{why}; see {lines}")).unwrap_or(why)
 }
 
 fn resolve<'a>(common: &Common, args: &StepArgs, around: &'a Surroundings) -> Result<Step<'a>, Trouble> {

@@ -156,6 +156,9 @@ fn one_name_twice_is_an_error_that_says_what_to_do() {
         .saying("step a is used twice in this run")
         .saying("--nth 2");
     assert_eq!(home.lines("effects"), ["a"]);
+    let path = home.executable("publish.sh", &format!("{}\n\n{}", effect("b"), effect("b")));
+    let mut command = home.semel(["run", "--job", "l", "--once", "--"]);
+    home.launch(command.arg(path)).end().exits(78).saying("publish.sh lines 2 and 4");
     // numbered, each is an effect of its own, replayed by its number
     let script = "for n in 1 2 3; do $SEMEL step up --nth $n -- sh -c \"echo $n; echo $n >> ups\" || exit 1; done; test -e ok";
     let first = home.run("--job k --once", script).exits(1);
@@ -442,6 +445,9 @@ fn the_gate_opens_for_the_holder_and_closes_on_who_lost_it() {
     home.ask(&format!("lease release r --token {token}")).exits(0);
     let said = home.ask(&format!("gate --resource r --token {token} -- touch effects")).exits(77);
     assert!(said.out.is_empty() && !home.path("effects").exists());
+    home.launch(&mut home.semel(["lease", "hold", "r", "--", "sh", "-c", "$SEMEL gate -- echo passed"]))
+        .end()
+        .exits(0);
     home.ask("gate -- true").exits(78).saying("not inside a run");
     home.ask("gate --token 1 -- true").exits(78);
 }

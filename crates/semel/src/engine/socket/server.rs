@@ -255,6 +255,7 @@ impl Talk {
             }
             Err(StepRefusal::Stale(why)) => refused(Kind::Stale, why),
             Err(StepRefusal::StoreDown(why)) => refused(Kind::StoreDown, why),
+            Err(why @ StepRefusal::Twice { .. }) => refused(Kind::Twice, why.to_string()),
             Err(why) => refused(Kind::Wrong, why.to_string()),
         }
     }

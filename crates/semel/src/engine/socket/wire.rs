@@ -154,6 +154,8 @@ pub enum Kind {
     Stale,
     /// The question is wrong: a person must change the script.
     Wrong,
+    /// The name of the step is used twice: a person must rename one.
+    Twice,
     /// The store cannot be reached.
     StoreDown,
 }
