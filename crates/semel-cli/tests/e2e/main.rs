@@ -13,6 +13,7 @@
 //! | `stdio`, `terminal`, `environment` | what the command sees |
 //! | `arguments`, `databases`, `full_disk` | bad input: a clear error, and nothing is lost |
 //! | `inspect` | commands that look, judge and tidy |
+//! | `write` | files that refuse a stale holder |
 //! | `leases`, `cost` | leases for scripts; syncs and memory |
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
@@ -39,3 +40,4 @@ mod stall;
 mod stdio;
 mod support;
 mod terminal;
+mod write;
