@@ -159,7 +159,7 @@ impl Stage {
         // a lock file with a time limit: taken if it is missing or older than a second
         let lock = "if [ -e lock ] && [ $(( $(date +%s%N) - $(cat lock) )) -lt 1000000000 ]; then exit 1; fi; date +%s%N > lock;";
         let old =
-            "touch holding; while [ ! -e go ]; do sleep 0.02; done; echo old > site; echo old >> effects";
+            "touch holding; while [ ! -e go ]; do sleep 0.02; done; echo old > site && echo old >> effects";
         let new = "echo new > site";
         let play = |place: Place, trigger: &dyn Fn(&Place, &str) -> Command| -> io::Result<usize> {
             let mut first = place.start(&mut trigger(&place, old))?;
@@ -180,7 +180,10 @@ impl Stage {
         let semel = play(self.place("3-semel")?, &|place, script| {
             let slot = if script == new { "new" } else { "old" };
             let with = ["--job", "deploy", "--slot", slot, "--ttl", "1s", "--if-busy", "fail"];
-            place.semel(&with, script)
+            // the one difference inside: the write is fenced
+            let fenced =
+                script.replace(&format!("echo {slot} > site"), &format!("echo {slot} | \"$0\" write site"));
+            place.semel(&with, &fenced)
         })?;
         Ok(Scene {
             title: "a stalled holder wakes after a takeover and writes",
@@ -212,9 +215,9 @@ impl Place {
     /// The script through `semel run`, on a ledger of its own.
     fn semel(&self, with: &[&str], script: &str) -> Command {
         let me = std::env::current_exe().unwrap_or_else(|_| PathBuf::from("semel"));
-        let mut command = Command::new(me);
+        let mut command = Command::new(&me);
         let store = format!("sqlite:{}", self.dir.join("ledger.db").display());
-        command.args(["run", "--store", &store]).args(with).args(["--", "/bin/sh", "-c", script]);
+        command.args(["run", "--store", &store]).args(with).args(["--", "/bin/sh", "-c", script]).arg(&me);
         command.env("XDG_STATE_HOME", self.dir.join("state")).env_remove("SEMEL_STORE");
         command
     }
@@ -250,8 +253,8 @@ impl Place {
         Ok(())
     }
 
-    /// Stop this process and every process that works in this place: the script or Semel, and its command. Semel's
-    /// keeper goes on, and ends the command in time; were it stopped too, only a fence at the target would help.
+    /// Stop this process and every process that works in this place: the script, or Semel, its keeper and its command,
+    /// as a machine that stops dead would. What is written on waking only a fence at the target can refuse.
     fn stall(&self, actor: &Actor) -> io::Result<Stalled> {
         let first = actor.0.id().cast_signed();
         let others = working_in(&self.dir)?.into_iter().filter(|pid| *pid != first);
@@ -273,9 +276,7 @@ fn working_in(dir: &Path) -> io::Result<Vec<i32>> {
             continue;
         };
         let here = fs::read_link(entry.path().join("cwd")).is_ok_and(|cwd| cwd == dir);
-        let keeper =
-            fs::read_to_string(entry.path().join("comm")).is_ok_and(|name| name.starts_with("semel-"));
-        if here && !keeper {
+        if here {
             pids.push(pid);
         }
     }

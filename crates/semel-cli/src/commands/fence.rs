@@ -2,6 +2,7 @@
 
 use clap::Subcommand;
 
+use super::fence_file::{self, SetArgs, ShowArgs};
 use crate::args::Common;
 use crate::plan::Surroundings;
 use crate::trouble::Trouble;
@@ -9,10 +10,15 @@ use crate::trouble::Trouble;
 /// `semel fence`
 #[derive(Debug, Subcommand)]
 pub(crate) enum FenceCommand {
-    /// Look
-    Show,
+    /// To which resource a file belongs, and which token wrote last
+    Show(ShowArgs),
+    /// Give a file to another resource, or shut out tokens, by a person's word
+    Set(SetArgs),
 }
 
-pub(crate) fn run(_common: &Common, _args: &FenceCommand, _around: &Surroundings) -> Result<u8, Trouble> {
-    Err(Trouble::config("not yet"))
+pub(crate) fn run(common: &Common, command: &FenceCommand, around: &Surroundings) -> Result<u8, Trouble> {
+    match command {
+        FenceCommand::Show(args) => fence_file::show(common, args),
+        FenceCommand::Set(args) => fence_file::set(common, args, around),
+    }
 }

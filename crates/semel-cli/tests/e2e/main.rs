@@ -14,6 +14,7 @@
 //! | `arguments`, `databases`, `full_disk` | bad input: a clear error, and nothing is lost |
 //! | `inspect` | commands that look, judge and tidy |
 //! | `steps`, `matrix` | effects inside a run, and a crash at every boundary |
+//! | `write` | files that refuse a stale holder |
 //! | `leases`, `cost` | leases for scripts; syncs and memory |
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
@@ -42,3 +43,4 @@ mod stdio;
 mod steps;
 mod support;
 mod terminal;
+mod write;

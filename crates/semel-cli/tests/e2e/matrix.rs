@@ -191,6 +191,36 @@ fn a_crash_at_every_boundary_of_a_step_in_its_own_process() {
     assert!(!doubts.iter().any(|what| what.starts_with("step.settled")), "{doubts:?}");
 }
 
+const WRITE: &str = "echo content | $SEMEL write target";
+
+/// Whole, or it is not there; and nothing of the crash is left once it is.
+fn written(home: &Home) -> Vec<(&'static str, usize)> {
+    let content = std::fs::read_to_string(home.path("target")).unwrap_or_default();
+    let drafts = std::fs::read_dir(home.path("")).unwrap().flatten();
+    let drafts = drafts.filter(|file| file.file_name().to_string_lossy().contains(".semel-")).count();
+    vec![("target", usize::from(content == "content\n")), ("no draft", usize::from(drafts == 0))]
+}
+
+#[test]
+fn a_crash_at_every_boundary_of_a_write() {
+    if !has_crash_points("a_crash_at_every_boundary_of_a_write") {
+        return;
+    }
+    let points = [
+        "file.begin",
+        "file.locked",
+        "file.checked",
+        "file.fence.before",
+        "file.fence.after",
+        "file.temp.synced",
+        "file.rechecked",
+        "file.renamed",
+        "file.done",
+    ];
+    let doubts = matrix(&points, || Scene { home: Home::new(), script: WRITE, count: written });
+    assert_eq!(doubts, Vec::<String>::new(), "a fenced write is never in doubt: it is done again");
+}
+
 /// The same without Semel: killed between the two effects, and started again.
 #[test]
 fn control_a_plain_script_repeats_its_effects() {

@@ -1,1 +1,0 @@
-//! Files: fenced, atomic replacement.
