@@ -97,6 +97,7 @@ impl<'a> CommandTask<'a> {
         set(RUN_VAR, begin.grant.nonce.to_string());
         set("SEMEL_RESOURCE", begin.resource.to_string());
         set("SEMEL_TOKEN", begin.grant.token.to_string());
+        set("SEMEL_NONCE", begin.grant.nonce.to_string());
         set("SEMEL_HELD", held.join(","));
         if let Some(work) = &begin.work {
             set("SEMEL_KEY", work.key().to_string());

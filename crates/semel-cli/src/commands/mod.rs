@@ -5,6 +5,7 @@ pub(crate) mod completions;
 pub(crate) mod demo;
 pub(crate) mod doctor;
 pub(crate) mod fence;
+mod fence_sql;
 mod find;
 pub(crate) mod gate;
 pub(crate) mod gc;
