@@ -4,6 +4,7 @@
 
 mod bench;
 mod dist;
+mod postgres;
 mod stats;
 mod test;
 mod tools;
@@ -15,7 +16,7 @@ cargo xtask test [FILTER…]      install what the tests need, run every test, n
 cargo xtask bench [run|ledger|memory|sqlite|all] [--rounds N] [--entries N]
                                 ratios against a floor or a peer, interleaved in one go
 cargo xtask dist                the binary as it is released: on Linux, linked statically
-cargo xtask torture             what takes minutes: the model check with wider bounds
+cargo xtask torture             what takes minutes: the model check with wider bounds, zombies by the thousand
 ";
 
 fn main() -> ExitCode {

@@ -10,7 +10,7 @@ pub(crate) fn run(filter: &[String]) -> Result<(), String> {
     let skips = std::env::temp_dir().join(format!("semel-skips-{}", std::process::id()));
     let _ = fs::remove_file(&skips);
     let documented = match filter {
-        [] => call(cargo().args(["test", "--quiet", "--workspace", "--doc"])),
+        [] => call(cargo().args(["test", "--quiet", "--workspace", "--all-features", "--doc"])),
         _ => Ok(()),
     };
     let tested = call(
@@ -45,7 +45,14 @@ const ELSEWHERE: [(&str, &str); 2] = [
 
 /// `cargo xtask torture`: what takes minutes.
 pub(crate) fn torture() -> Result<(), String> {
+    install_missing()?;
     install_nextest()?;
+    call(
+        cargo()
+            .args(["nextest", "run", "--release", "-p", "semel", "--all-features", "--test", "sink_sql"])
+            .args(["--no-capture", "zombie", "crowd"])
+            .env("SEMEL_ROUNDS", "2000"),
+    )?;
     call(cargo().args(["nextest", "run", "--release", "-p", "semel-core", "--features", "mutants"]).args([
         "--run-ignored",
         "only",

@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
+use crate::postgres;
+
 /// A Debian package and a program by which it is known.
 const PACKAGES: [(&str, &str); 4] =
     [("strace", "strace"), ("flock", "util-linux"), ("python3", "python3"), ("git", "git")];
@@ -21,27 +23,47 @@ pub(crate) fn find(program: &str) -> Option<PathBuf> {
 
 /// Install Debian's packages for the programs that are missing.
 pub(crate) fn install_missing() -> Result<(), String> {
-    let missing: Vec<&str> =
+    let mut missing: Vec<&str> =
         PACKAGES.iter().filter(|(program, _)| find(program).is_none()).map(|(_, package)| *package).collect();
-    if missing.is_empty() {
+    if !postgres::has_server() {
+        missing.push(postgres::SERVER);
+    }
+    let wanted = if postgres::has_psycopg() { None } else { Some(postgres::PSYCOPG) };
+    if missing.is_empty() && wanted.is_none() {
         return Ok(());
     }
     if find("apt-get").is_none() {
+        if missing.is_empty() {
+            return Ok(());
+        }
         return Err(format!(
             "these are missing and there is no apt-get to install them: {}",
             missing.join(", ")
         ));
     }
-    println!("installing {}", missing.join(", "));
+    println!("installing {}", missing.iter().copied().chain(wanted).collect::<Vec<_>>().join(", "));
     let quiet = |words: &[&str]| {
         let mut command = Command::new("apt-get");
         command.args(words).env("DEBIAN_FRONTEND", "noninteractive").stdout(Stdio::null());
         call(&mut command)
     };
+    let install = |packages: &[&str]| {
+        let words = ["install", "-y", "-qq", "--no-install-recommends"];
+        quiet(&words.iter().chain(packages).copied().collect::<Vec<_>>())
+    };
     quiet(&["update", "-qq"])?;
-    let words: Vec<&str> =
-        ["install", "-y", "-qq", "--no-install-recommends"].into_iter().chain(missing).collect();
-    quiet(&words)
+    if missing.contains(&postgres::SERVER) {
+        postgres::without_a_cluster(|packages| install(packages))?;
+    }
+    missing.retain(|package| *package != postgres::SERVER);
+    if !missing.is_empty() {
+        install(&missing)?;
+    }
+    // where there is no such package, the test of the example in Python skips itself, by its name
+    if wanted.is_some_and(|package| install(&[package]).is_err()) {
+        println!("{} cannot be installed", postgres::PSYCOPG);
+    }
+    Ok(())
 }
 
 /// cargo, as it was called.

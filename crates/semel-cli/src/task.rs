@@ -111,6 +111,7 @@ impl<'a> CommandTask<'a> {
         let mut set = |name: &str, value: String| vars.push((name.into(), value.into()));
         set("SEMEL_RESOURCE", begin.resource.to_string());
         set("SEMEL_TOKEN", begin.grant.token.to_string());
+        set("SEMEL_NONCE", begin.grant.nonce.to_string());
         set("SEMEL_HELD", held.join(","));
         if let Some(work) = &begin.work {
             set("SEMEL_KEY", work.key().to_string());

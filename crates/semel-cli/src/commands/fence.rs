@@ -3,6 +3,7 @@
 use clap::Subcommand;
 
 use super::fence_file::{self, SetArgs, ShowArgs};
+use super::fence_sql::{self, FenceSqlArgs};
 use crate::args::Common;
 use crate::plan::Surroundings;
 use crate::trouble::Trouble;
@@ -14,11 +15,14 @@ pub(crate) enum FenceCommand {
     Show(ShowArgs),
     /// Give a file to another resource, or shut out tokens, by a person's word
     Set(SetArgs),
+    /// Print the migration that puts a fence into your own database
+    Sql(FenceSqlArgs),
 }
 
 pub(crate) fn run(common: &Common, command: &FenceCommand, around: &Surroundings) -> Result<u8, Trouble> {
     match command {
         FenceCommand::Show(args) => fence_file::show(common, args),
         FenceCommand::Set(args) => fence_file::set(common, args, around),
+        FenceCommand::Sql(args) => fence_sql::run(args),
     }
 }

@@ -6,6 +6,7 @@ pub(crate) mod demo;
 pub(crate) mod doctor;
 pub(crate) mod fence;
 mod fence_file;
+mod fence_sql;
 mod find;
 pub(crate) mod gate;
 pub(crate) mod gc;

@@ -18,7 +18,7 @@ fn the_command_knows_its_work_its_attempt_and_its_token() {
     names.retain(|name| name != "SEMEL_HELD");
     assert_eq!(
         names,
-        ["ATTEMPT", "JOB", "KEY", "RESOURCE", "RESULT", "RUN", "SLOT", "TOKEN"]
+        ["ATTEMPT", "JOB", "KEY", "NONCE", "RESOURCE", "RESULT", "RUN", "SLOT", "TOKEN"]
             .map(|name| format!("SEMEL_{name}"))
     );
     for (name, value) in
@@ -27,6 +27,7 @@ fn the_command_knows_its_work_its_attempt_and_its_token() {
         assert_eq!(vars[&format!("SEMEL_{name}")], value);
     }
     assert!(vars["SEMEL_KEY"].len() == 64 && vars["SEMEL_RUN"].len() >= 32, "{vars:?}");
+    assert_eq!(vars["SEMEL_NONCE"].len(), 32, "{vars:?}");
     assert!(vars["SEMEL_RESULT"].starts_with(home.state_dir().to_str().unwrap()));
     assert_eq!(vars["HOME"], home.path("home").to_str().unwrap(), "the rest is passed on");
 }

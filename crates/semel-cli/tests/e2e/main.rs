@@ -12,6 +12,7 @@
 //! | `signals`, `failures`, `payload` | how runs end, and what that counts for |
 //! | `stdio`, `terminal`, `environment` | what the command sees |
 //! | `arguments`, `databases`, `full_disk` | bad input: a clear error, and nothing is lost |
+//! | `fence_sql` | the fence in the user's own database |
 //! | `inspect` | commands that look, judge and tidy |
 //! | `steps`, `matrix` | effects inside a run, and a crash at every boundary |
 //! | `write` | files that refuse a stale holder |
@@ -28,6 +29,7 @@ mod databases;
 mod doubt;
 mod environment;
 mod failures;
+mod fence_sql;
 mod full_disk;
 mod inspect;
 mod leases;

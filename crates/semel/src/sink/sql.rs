@@ -1,1 +1,0 @@
-//! SQL: a fence inside the transaction of the user.
