@@ -326,7 +326,8 @@ fn mark_vanished(entry: &mut Entry) {
     }
 }
 
-fn busy_with_itself(view: &View, resource: &Name, entry: &Entry) -> Decision {
+/// The attempt that this entry records is alive: who is at it?
+pub(crate) fn busy_with_itself(view: &View, resource: &Name, entry: &Entry) -> Decision {
     let lease = view.lease(resource).flatten();
     let held = lease.and_then(|seen| {
         let hold = seen.record.value.hold.clone()?;

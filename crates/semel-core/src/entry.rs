@@ -282,14 +282,11 @@ impl Ending {
 
     /// May the effect have happened although it did not succeed?
     pub fn is_torn(&self) -> bool {
-        matches!(
-            self,
-            Ending::Killed { .. }
-                | Ending::TimedOut
-                | Ending::Interrupted { .. }
-                | Ending::LeaseLost
-                | Ending::Vanished
-        )
+        match self {
+            Ending::Vanished => !mutant::on(Mutant::VanishedIsNotTorn),
+            Ending::Killed { .. } | Ending::TimedOut | Ending::Interrupted { .. } | Ending::LeaseLost => true,
+            _ => false,
+        }
     }
 }
 

@@ -32,11 +32,17 @@ pub enum Mutant {
     StepWithoutRunGuard,
     StepDoneRunsAgain,
     LostStepRunsAgain,
+    TornStepRunsAgain,
+    VanishedIsNotTorn,
+    StepInDoubtRunsAgain,
+    OwnStepTakenForLost,
+    StepBesideLiveRun,
+    StepWithoutLostGuard,
 }
 
 impl Mutant {
     /// Every mutant.
-    pub const ALL: [Mutant; 24] = [
+    pub const ALL: [Mutant; 30] = [
         Mutant::TokenStaysOnGrant,
         Mutant::GrantOverLiveLease,
         Mutant::ReleaseForgetsToken,
@@ -61,6 +67,12 @@ impl Mutant {
         Mutant::StepWithoutRunGuard,
         Mutant::StepDoneRunsAgain,
         Mutant::LostStepRunsAgain,
+        Mutant::TornStepRunsAgain,
+        Mutant::VanishedIsNotTorn,
+        Mutant::StepInDoubtRunsAgain,
+        Mutant::OwnStepTakenForLost,
+        Mutant::StepBesideLiveRun,
+        Mutant::StepWithoutLostGuard,
     ];
 }
 

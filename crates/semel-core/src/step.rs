@@ -10,6 +10,10 @@
 //! (a zombie) cannot claim a step that the new holder has not reached yet.
 //!
 //! An effect is never repeated on a guess: a step that was lost is in doubt unless its user says otherwise.
+//!
+//! Not guaranteed, where a work may run under several resources and a store's clock is set back: that a lease which
+//! had lapsed and was passed over claims nothing while it is live again. Its run cannot begin what it claims, for
+//! its own watch has run out; the new holder finds the step elsewhere, and the one after it finds it lost.
 
 use crate::claim::{Attempted, First, Guard, Pulse, View, Write, after_torn, closed, intent, pulse};
 use crate::entry::{CommandMark, Entry, State, Terms};
@@ -120,20 +124,32 @@ pub fn claim(view: &View, ask: &StepAsk<'_>) -> StepDecision {
             take(ask, Some(seen), guards, First::Run, false)
         }
         State::Done { .. } => StepDecision::Done(entry.clone()),
+        State::InDoubt { .. } if mutant::on(Mutant::StepInDoubtRunsAgain) => {
+            take(ask, Some(seen), guards, First::Run, false)
+        }
         State::Quarantined | State::InDoubt { .. } => StepDecision::Person(entry.clone()),
         State::Open { torn: false } | State::Failed { torn: false } => {
+            take(ask, Some(seen), guards, First::Run, false)
+        }
+        State::Open { .. } | State::Failed { .. } if mutant::on(Mutant::TornStepRunsAgain) => {
             take(ask, Some(seen), guards, First::Run, false)
         }
         State::Open { torn: true } | State::Failed { torn: true } => {
             again(ask, seen, guards, "its last attempt was stopped in the middle")
         }
-        State::Running { grant, .. } if grant == ask.run.grant => StepDecision::UnderWay(entry.clone()),
+        State::Running { grant, .. }
+            if grant == ask.run.grant && !mutant::on(Mutant::OwnStepTakenForLost) =>
+        {
+            StepDecision::UnderWay(entry.clone())
+        }
         State::Running { resource, grant } => {
             // the lease that we hold cannot carry another grant: its own guard says so at the write
             if resource != ask.run.resource {
                 match pulse(view, resource, grant) {
                     Pulse::LookAt(resource) => return StepDecision::LookAt(resource),
+                    Pulse::Alive if mutant::on(Mutant::StepBesideLiveRun) => {}
                     Pulse::Alive => return StepDecision::Elsewhere { resource: resource.clone() },
+                    Pulse::Lost(_) if mutant::on(Mutant::StepWithoutLostGuard) => {}
                     Pulse::Lost(guard) => guards.push(guard),
                 }
             }

@@ -1,14 +1,17 @@
 //! What happened to a key, in plain words, and what the next run would do.
 //!
 //! Nothing is decided here: whether an attempt is alive is [`claim::pulse`]'s to say, and what the next run
-//! would do is the answer of [`claim::claim`](claim()) itself, asked with the terms that the last claim recorded.
+//! would do is the answer of [`claim::claim`](claim()) itself, or of [`step::claim`] for a step, asked with the terms
+//! that the last claim recorded.
 
-use crate::claim::{self, Ask, Busy, Decision, First, Pulse, View, claim};
+use crate::claim::{self, Ask, Busy, Decision, First, Pulse, View, busy_with_itself, claim};
 use crate::entry::{Attempt, Ending, Entry, Say, State, Terms, Verdict};
 use crate::name::Name;
 use crate::owner::Owner;
-use crate::policy::Policy;
-use crate::token::Nonce;
+use crate::policy::{OnLost, Policy};
+use crate::record::Version;
+use crate::step::{self, RunsUnder, StepAsk, StepDecision};
+use crate::token::{Grant, Nonce, Token};
 use crate::work::Work;
 
 /// How times are written: the caller knows the time zone.
@@ -200,13 +203,18 @@ fn tried(attempt: &Attempt, before: u32, condition: Condition, words: Words<'_>)
         if n > before + 1 { format!("attempts {} to {n}", before + 1) } else { format!("attempt {n}") };
     let took = attempt.ended_ms.and_then(|ended_ms| ended_ms.checked_sub(attempt.started_ms));
     let took = took.map(|ms| format!(" after {}", (words.span)(ms))).unwrap_or_default();
+    let by = format!("{which} (token {} of {}, {})", attempt.token, attempt.resource, attempt.owner);
     let end = match (&attempt.ending, condition) {
         (Ending::None, Condition::Running) => "is under way".to_owned(),
         (Ending::None, _) => "began, and its end is not on record".to_owned(),
+        // who lost its lease is not there to say when it ended
+        (Ending::Vanished, _) if attempt.ended_ms.is_some() => {
+            return format!("{by} vanished{took}: its process ended without saying how");
+        }
         (Ending::Vanished, _) => "vanished: its lease was found gone".to_owned(),
         (ending, _) => ended(ending),
     };
-    format!("{which} (token {} of {}, {}) {end}{took}", attempt.token, attempt.resource, attempt.owner)
+    format!("{by} {end}{took}")
 }
 
 fn judged(verdict: &Verdict) -> String {
@@ -262,6 +270,20 @@ pub enum Next {
         /// Until then at least; for ever if none.
         remembered_until_ms: Option<u64>,
     },
+    /// Of a step: do it, under the lease that the run holds when it comes to it.
+    Step {
+        /// What it does first.
+        first: First,
+        /// 1 for the first.
+        attempt: u32,
+        /// The last attempt may have had its effect.
+        after_lost: bool,
+    },
+    /// Of a step: take it for done, and write again what it wrote.
+    Replay {
+        /// Was all of it kept? None if nothing is on record.
+        kept: Option<bool>,
+    },
     /// Nothing: somebody else is at it.
     Yield(Busy),
     /// Nothing, until a person has said something; before that, record this state if it is not so yet.
@@ -274,9 +296,10 @@ impl Next {
     /// The one word for it, as in JSON.
     pub fn word(&self) -> &'static str {
         match self {
-            Next::Run { .. } => "run",
-            Next::Probe { .. } => "probe",
+            Next::Run { .. } | Next::Step { first: First::Run, .. } => "run",
+            Next::Probe { .. } | Next::Step { first: First::Probe, .. } => "probe",
             Next::Skip { .. } => "skip",
+            Next::Replay { .. } => "replay",
             Next::Yield(_) => "yield",
             Next::Person(_) => "needs_person",
             Next::Refuse(_) => "refuse",
@@ -304,6 +327,27 @@ impl Next {
                 "skip it: it is done (remembered until {}; the first gc after that forgets it)",
                 (words.when)(*ms)
             ),
+            Next::Step { first: First::Probe, attempt, .. } => format!(
+                "ask the probe whether the last attempt had its effect, and if not run it (attempt {attempt}), when it \
+                 comes to this step"
+            ),
+            Next::Step { attempt: 1, .. } => {
+                "run it for the first time, when it comes to this step".to_owned()
+            }
+            Next::Step { attempt, after_lost: false, .. } => {
+                format!("run it (attempt {attempt}), when it comes to this step")
+            }
+            Next::Step { attempt, after_lost: true, .. } => format!(
+                "run it again (attempt {attempt}), when it comes to this step: the last attempt did not end well and \
+                 may have had its effect, and the policy is --on-lost retry"
+            ),
+            Next::Replay { kept: None } => "replay it: it is done".to_owned(),
+            Next::Replay { kept: Some(true) } => {
+                "replay it: it is done, and what it wrote is written again as long as it is kept".to_owned()
+            }
+            Next::Replay { kept: Some(false) } => {
+                "replay it: it is done, but what it wrote was more than is kept".to_owned()
+            }
             Next::Yield(Busy { resource, held, same_work }) => {
                 let (owner, token, left) = (&held.hold.owner, held.token, (words.span)(held.wait_ms));
                 let who = match same_work {
@@ -324,9 +368,12 @@ impl Next {
     }
 }
 
-/// What would the next run of this work do, with the terms of the last one? An error names the lease that must
-/// be looked at first.
+/// What would the next run of this work do, with the terms of the last one; or, of a step, the next run that comes
+/// to it? An error names the lease that must be looked at first.
 pub fn next(view: &View, work: &Work, me: &Owner, now_ms: u64) -> Result<Next, Name> {
+    if work.step().is_some() {
+        return next_of_step(view, work, me, now_ms);
+    }
     let entry = view.entry.as_ref().map(|seen| &seen.value);
     let resource =
         entry.and_then(Entry::last_attempt).map_or_else(|| work.job().clone(), |last| last.resource.clone());
@@ -359,9 +406,47 @@ pub fn next(view: &View, work: &Work, me: &Owner, now_ms: u64) -> Result<Next, N
         Decision::Person(entry) | Decision::Doubt { entry, .. } => Next::Person(entry.state),
         Decision::UsedUp(why) => Next::Refuse(why.to_string()),
         // asked with its own payload, one resource and a nonce that nobody has
-        Decision::Mismatch { .. } | Decision::Claimed | Decision::NoResource => {
-            Next::Refuse("the ledger's answer makes no sense; look with: semel doctor".to_owned())
+        Decision::Mismatch { .. } | Decision::Claimed | Decision::NoResource => no_sense(),
+    })
+}
+
+fn no_sense() -> Next {
+    Next::Refuse("the ledger's answer makes no sense; look with: semel doctor".to_owned())
+}
+
+fn next_of_step(view: &View, work: &Work, me: &Owner, now_ms: u64) -> Result<Next, Name> {
+    let entry = view.entry.as_ref().map(|seen| &seen.value);
+    let resource = match entry {
+        // while its run is alive, no other comes to it
+        Some(entry @ Entry { state: State::Running { resource, grant }, .. }) => {
+            match claim::pulse(view, resource, grant) {
+                Pulse::LookAt(resource) => return Err(resource),
+                Pulse::Alive => {
+                    return Ok(match busy_with_itself(view, resource, entry) {
+                        Decision::Busy(busy) => Next::Yield(busy),
+                        _ => no_sense(),
+                    });
+                }
+                Pulse::Lost(_) => resource,
+            }
         }
+        _ => work.job(),
+    };
+    // the next run, as far as it is known: nobody draws this nonce, and what it would write is not written
+    let grant = Grant { token: Token::FIRST, nonce: Nonce::from_bytes([0; 16]) };
+    let run = RunsUnder { resource, grant: &grant, lease: &Version::new(""), owner: me };
+    let (on_lost, keep_ms) =
+        entry.map_or((OnLost::Hold, 0), |entry| (entry.terms.on_lost, entry.terms.keep_ms));
+    let ask = StepAsk { work, run, on_lost, keep_ms, command: None, now_ms };
+    Ok(match step::claim(view, &ask) {
+        StepDecision::Claim(claim) => {
+            Next::Step { first: claim.first, attempt: claim.entry.attempts, after_lost: claim.after_lost }
+        }
+        StepDecision::Done(entry) => Next::Replay { kept: entry.output.map(|output| output.kept) },
+        StepDecision::Person(entry) | StepDecision::Doubt { entry, .. } => Next::Person(entry.state),
+        StepDecision::LookAt(resource) => return Err(resource),
+        // asked under the very resource that it was lost under, and a grant that nobody has
+        StepDecision::UnderWay(_) | StepDecision::Elsewhere { .. } => no_sense(),
     })
 }
 

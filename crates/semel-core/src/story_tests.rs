@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
 use super::*;
-use crate::entry::DoneBy;
+use crate::entry::{DoneBy, Output};
 use crate::lease::{Hold, Lease, SeenLease};
 use crate::policy::OnLost;
 use crate::record::{Seen, Standing, Version};
@@ -256,4 +256,96 @@ fn a_lease_that_was_not_looked_at_is_asked_for() {
     let running = with_log(State::Running { resource: name("a"), grant: grant(1) }, vec![Ending::None]);
     let ask = |view: &View| next(view, &running.work, &owner(9), 9);
     assert_eq!(ask(&view(Some(running.clone()), None)), Err(name("a")));
+}
+
+fn step() -> Work {
+    Work::parse_readable("publish~notify").unwrap()
+}
+
+/// What the next run would do with a step that stands so: in a word, and in words.
+fn would_do(entry: Option<Entry>, lease: Option<SeenLease>) -> (&'static str, String) {
+    let entry = entry.map(|entry| Entry { work: step(), ..entry });
+    let next = next(&view(entry, lease), &step(), &owner(9), 99).unwrap();
+    (next.word(), next.words(words()))
+}
+
+#[test]
+fn a_step_is_told_by_the_rule_of_steps_and_never_takes_a_lease() {
+    // the lease of its job's name is held: that is for the run to wait for
+    let held = || Some(lease(9, true, LIVE));
+    let first = "run it for the first time, when it comes to this step";
+    assert_eq!(would_do(None, held()), ("run", first.into()));
+    let failed = with_log(State::Failed { torn: false }, vec![Ending::Failed { code: 1 }]);
+    assert_eq!(
+        would_do(Some(failed), held()),
+        ("run", "run it (attempt 2), when it comes to this step".into())
+    );
+    // a step has no cap, whatever its failures
+    let mut often = with_log(State::Failed { torn: false }, vec![Ending::Failed { code: 1 }]);
+    (often.failures, often.terms.max_failures) = (9, 3);
+    assert_eq!(would_do(Some(often), None).0, "run");
+    let reopened = with_log(State::Open { torn: false }, vec![Ending::Vanished]);
+    assert_eq!(would_do(Some(reopened), None).0, "run");
+    assert_eq!(next(&View::default(), &step(), &owner(9), 99).unwrap().word(), "run");
+}
+
+#[test]
+fn a_step_that_is_done_is_replayed() {
+    let done = |kept: Option<bool>| {
+        let output =
+            kept.map(|kept| Output { of: grant(1).nonce, pieces: 1, out_bytes: 2, err_bytes: 0, kept });
+        would_do(Some(Entry { output, ..entry(State::Done { by: DoneBy::Run }) }), None)
+    };
+    assert_eq!(done(None), ("replay", "replay it: it is done".into()));
+    let again = "replay it: it is done, and what it wrote is written again as long as it is kept";
+    assert_eq!(done(Some(true)), ("replay", again.into()));
+    let not_kept = "replay it: it is done, but what it wrote was more than is kept";
+    assert_eq!(done(Some(false)), ("replay", not_kept.into()));
+}
+
+#[test]
+fn a_lost_step_is_treated_by_its_recorded_policy() {
+    let torn = with_log(State::Open { torn: true }, vec![Ending::Vanished]);
+    let lost = with_log(running(), vec![Ending::Failed { code: 1 }, Ending::None]);
+    for (entry, attempt) in [(torn, 2), (lost, 3)] {
+        let asked = |on_lost| {
+            let mut entry = entry.clone();
+            entry.terms.on_lost = on_lost;
+            would_do(Some(entry), Some(lease(3, true, LIVE)))
+        };
+        let (word, words) = asked(OnLost::Retry);
+        assert_eq!(word, "run");
+        assert!(words.starts_with(&format!("run it again (attempt {attempt}), when it comes")), "{words}");
+        let (word, words) = asked(OnLost::Probe);
+        assert_eq!(word, "probe");
+        assert!(words.contains(&format!("if not run it (attempt {attempt}), when it comes")), "{words}");
+        let (word, words) = asked(OnLost::Hold);
+        assert_eq!(word, "needs_person");
+        assert!(
+            words.starts_with("not run it, and ask a person (79): in doubt, its last attempt"),
+            "{words}"
+        );
+    }
+    let doubted = entry(State::InDoubt { why: "?".into() });
+    assert_eq!(would_do(Some(doubted), None).0, "needs_person");
+}
+
+#[test]
+fn a_step_whose_run_is_alive_is_left_to_it() {
+    let under_way = with_log(running(), vec![Ending::Vanished, Ending::None]);
+    let (word, words) = would_do(Some(under_way.clone()), Some(lease(2, true, LIVE)));
+    assert_eq!(word, "yield");
+    assert!(words.starts_with("yield: pid 7 on web1 is at it (token 2)"), "{words}");
+    let blind = View { leases: Vec::new(), ..view(Some(Entry { work: step(), ..under_way }), None) };
+    assert_eq!(next(&blind, &step(), &owner(9), 99), Err(name("site")));
+}
+
+#[test]
+fn what_vanished_under_a_lease_that_lived_on_is_told_apart() {
+    let mut entry = with_log(State::Open { torn: true }, vec![Ending::Vanished]);
+    entry.log[0].ended_ms = Some(11_000);
+    assert_eq!(
+        texts(&entry, Condition::Open, &Suppressed::default())[1],
+        "10000: attempt 1 (token 1 of site, pid 7 on web1) vanished after 1000ms: its process ended without saying how"
+    );
 }

@@ -36,6 +36,9 @@ pub enum TokenError {
 }
 
 impl Token {
+    /// The least one.
+    pub const FIRST: Token = Token(1);
+
     /// The token with this value.
     pub fn new(value: u64) -> Result<Token, TokenError> {
         if value == 0 || value > TOKEN_MAX { Err(TokenError::OutOfRange) } else { Ok(Token(value)) }

@@ -6,6 +6,8 @@ use std::collections::{BTreeMap, HashSet};
 use proptest::prelude::*;
 use semel_core::canonical::{self, Pointer};
 use semel_core::name::{Name, Slot, escape, unescape};
+use semel_core::record::RecordKey;
+use semel_core::token::Nonce;
 use semel_core::work::{Fields, Key, Work, parse_param, parse_params};
 use serde_json::{Value, json};
 
@@ -271,6 +273,56 @@ proptest! {
         prop_assert_eq!(a.canonical() == b.canonical(), same);
         prop_assert_eq!(a.to_string() == b.to_string(), same);
         prop_assert_eq!(a.key() == b.key(), same);
+    }
+
+    #[test]
+    fn the_run_of_a_step_is_the_work_that_it_was_made_of(work in works(), step in "[a-z:/]{1,4}", nth in 1..9_u32) {
+        let run = work.run().unwrap_or(work);
+        prop_assert_eq!(run.run(), None);
+        let Ok(step) = Name::new(&step) else { return Ok(()) };
+        let made = run.clone().at_step(step.clone(), nth).unwrap();
+        prop_assert_eq!((made.step(), made.nth()), (Some(&step), nth));
+        prop_assert_eq!(made.run(), Some(run));
+    }
+
+    #[test]
+    fn records_of_different_works_have_different_names(
+        a in works(), b in works(), of in any::<[[u8; 16]; 2]>(), pieces in any::<[u32; 2]>(),
+    ) {
+        let of = of.map(Nonce::from_bytes);
+        let same_piece = (of[0], pieces[0]) == (of[1], pieces[1]);
+        prop_assert_eq!(RecordKey::entry(&a) == RecordKey::entry(&b), a == b);
+        let output = |work, which: usize| RecordKey::output(work, &of[which], pieces[which]);
+        prop_assert_eq!(output(&a, 0) == output(&b, 1), a == b && same_piece);
+        prop_assert_eq!(RecordKey::output(&a, &of[0], 1) == RecordKey::output(&b, &of[0], 1), a == b);
+        prop_assert_ne!(output(&a, 0), RecordKey::entry(&b));
+        prop_assert_ne!(RecordKey::journal(&a, 1, &of[0]), RecordKey::entry(&b));
+        prop_assert_ne!(RecordKey::journal(&a, 1, &of[0]), output(&b, 0));
+        for key in [RecordKey::entry(&a), output(&a, 0)] {
+            prop_assert!(key.as_str().bytes().all(|b| b.is_ascii_graphic()));
+        }
+    }
+
+    #[test]
+    fn prefixes_select_the_steps_of_one_run(a in works(), b in works(), step in "[a-z]{1,3}", same_run: bool) {
+        // half of the time two steps of one run, for two works by chance are hardly ever that
+        let run = a.run().unwrap_or_else(|| a.clone());
+        let b = if same_run { run.clone().at_step(Name::new(&step).unwrap(), 7).unwrap() } else { b };
+        let (entry, prefix) = (RecordKey::entry(&b), RecordKey::steps_of(Some(&run)));
+        prop_assert_eq!(entry.as_str().starts_with(&prefix), b.run().as_ref() == Some(&run));
+        prop_assert_eq!(entry.as_str().starts_with(&RecordKey::steps_of(None)), b.step().is_some());
+        prop_assert_eq!(entry.as_str().starts_with(&RecordKey::entries_of(None)), b.step().is_none());
+        let of_job = RecordKey::entries_of(Some(run.job()));
+        prop_assert_eq!(entry.as_str().starts_with(&of_job), b.step().is_none() && b.job() == run.job());
+        let output = RecordKey::output(&b, &Nonce::from_bytes([1; 16]), 0);
+        prop_assert!(output.as_str().starts_with(RecordKey::outputs()));
+        prop_assert!(!output.as_str().starts_with(&prefix));
+    }
+
+    #[test]
+    fn pieces_sort_in_their_order(work in works(), a in 0..1_u32 << 24, b in 0..1_u32 << 24) {
+        let piece = |n| RecordKey::output(&work, &Nonce::from_bytes([1; 16]), n);
+        prop_assert_eq!(piece(a).cmp(&piece(b)), a.cmp(&b));
     }
 
     #[test]

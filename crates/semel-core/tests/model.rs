@@ -2,8 +2,8 @@
 //!
 //! The store, the workers, the requests between them, a person and a fenced sink are abstract; every decision is
 //! made by the functions that the engine calls: `claim::claim`, `Claim::writes`, `claim::conclude`,
-//! `Conclusion::writes`, `claim::verdict`, `lease::renew`, `lease::release`, `policy::trust_ms` and
-//! `policy::trust_counts_from`. Whether a step was right is judged without them, by what stood in the store before
+//! `Conclusion::writes`, `claim::verdict`, `step::claim`, `step::guarded`, `entry::settle`, `lease::renew`,
+//! `lease::release`, `policy::trust_ms` and `policy::trust_counts_from`. Whether a step was right is judged without them, by what stood in the store before
 //! and after (`facts.rs`).
 //!
 //! # What is modelled
@@ -18,14 +18,17 @@
 //!   kept of it is how much is left.
 //! - Neighbours that know a dead owner at once, and another host that knows nothing.
 //! - A person whose verdict takes its time too.
+//! - Runs with steps (`walk.rs`): each is claimed, done and settled in order, by every holder from the first one on;
+//!   a step's process may vanish, and a run that is stopped may ask for a step at any time after. Their effects
+//!   are counted outside the ledger, and no sink guards them.
 //!
 //! A request counts as sent when the store takes it, or when its sender gives up: time on the way to the store only
 //! shortens the trust, so this is the worst case.
 //!
 //! # What is not
 //!
-//! Stores that cannot write two records at once; probes; steps and their guards; lock delays and rests; payloads;
-//! retention; tries inside one invocation. Watches that run at another speed than the store's clock: the margin is
+//! Stores that cannot write two records at once; probes of runs, and probes that cannot tell; lock delays and rests;
+//! payloads; outputs; retention; tries inside one invocation. Watches that run at another speed than the store's clock: the margin is
 //! for them as for steps, and the model spends it on steps.
 //!
 //! # When the store's clock leaps
@@ -40,6 +43,13 @@
 //! It accepts at most one effect per grant, in the order of the tokens. Once a run is recorded as done, it accepts
 //! no other effect of that key. Where a lost attempt is held for a person, it accepts one effect per key, and one
 //! more per verdict. Where it is retried, each lost attempt may have had its effect: that is the policy's choice.
+//!
+//! # What is true of a step
+//!
+//! Where lost steps are held, its effect is begun once, and once more per verdict; a lost one is put in doubt. No
+//! step is claimed but under a live lease that carries its run's grant. With several resources and a store's clock
+//! that is set back ([`STEPS_ELSEWHERE`]) such a lease may be one that had lapsed and was passed over: its run may
+//! then claim a step, and cannot begin it, because its own watch has run out; the new holder finds it elsewhere.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, unreachable_pub)]
 
 mod model {
@@ -48,6 +58,7 @@ mod model {
     pub mod facts;
     pub mod shared;
     pub mod store;
+    pub mod walk;
     pub mod worker;
     pub mod world;
 }
@@ -85,6 +96,8 @@ const TWO_WORKERS: Config = Config {
     verdicts: 0,
     renewals: 1,
     fails: false,
+    steps: 0,
+    step_on_lost: OnLost::Hold,
 };
 
 /// Three workers, two of them for the same key, one resource; any one trouble. The third is on another host.
@@ -140,6 +153,51 @@ const SCRIPTS: Config =
 const LEAPING_CLOCK: Config =
     Config { name: "a store's clock that leaps", back: 0, forward_by: 2, ..TWO_WORKERS };
 
+/// Two workers for one key, whose run has two steps; a lost step waits for a person.
+const STEPS_HELD: Config = Config {
+    name: "a run of two steps, held when lost",
+    steps: 2,
+    back: 0,
+    forward: 0,
+    renewals: 0,
+    ..TWO_WORKERS
+};
+
+/// A lost step is done again.
+const STEPS_RETRIED: Config = Config {
+    name: "a run of a step, done again when lost",
+    steps: 1,
+    step_on_lost: OnLost::Retry,
+    ..STEPS_HELD
+};
+
+/// The world is asked whether a lost step happened.
+const STEPS_PROBED: Config =
+    Config { name: "a run of a step, probed when lost", steps: 1, step_on_lost: OnLost::Probe, ..STEPS_HELD };
+
+/// One worker that comes back, again and again, and a person who says what became of a step.
+const STEPS_JUDGED: Config = Config {
+    name: "a run of two steps, again and again, and a person",
+    roles: &[A],
+    runs: 3,
+    max_failures: 2,
+    unknowns: 0,
+    late: 0,
+    verdicts: 1,
+    fails: true,
+    ..STEPS_HELD
+};
+
+/// A run whose steps may have begun under the lease of another resource.
+const STEPS_ELSEWHERE: Config = Config {
+    name: "a run of a step, two resources",
+    roles: &[A_HERE_OR_THERE, A_THERE_OR_HERE],
+    resources: 2,
+    steps: 1,
+    back: 1,
+    ..STEPS_HELD
+};
+
 /// One search at a time: a mutant is on in the whole process.
 static TURN: Mutex<()> = Mutex::new(());
 
@@ -159,14 +217,16 @@ fn holds(config: Config) {
     assert!(checker.is_done(), "the search was cut off");
 }
 
-/// With this rule broken, some property does not hold.
-fn finds(mutant: Mutant, config: Config) {
+/// With this rule broken, some property does not hold; or this very one, where several rules share a fault.
+fn finds(mutant: Mutant, config: Config, by: Option<&'static str>) {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     mutant::activate(Some(mutant));
-    let checker = config.checker().finish_when(HasDiscoveries::AnyFailures).spawn_bfs().join();
+    let enough = by.map_or(HasDiscoveries::AnyFailures, |name| HasDiscoveries::AnyOf([name].into()));
+    let checker = config.checker().finish_when(enough).spawn_bfs().join();
     // a path is found again by taking its steps again, so the rule must still be broken
     let properties = config.properties();
     let always = properties.iter().filter(|property| property.expectation == Expectation::Always);
+    let always = always.filter(|property| by.is_none_or(|name| property.name == name));
     let found = always.filter_map(|property| Some((property.name, checker.discovery(property.name)?)));
     let found: Vec<_> =
         found.map(|(name, path)| format!("\"{name}\" in {} steps", path.into_actions().len())).collect();
@@ -187,6 +247,11 @@ searches! {
     two_resources_hold: TWO_RESOURCES;
     scripts_hold: SCRIPTS;
     a_leaping_clock_holds: LEAPING_CLOCK;
+    held_steps_hold: STEPS_HELD;
+    retried_steps_hold: STEPS_RETRIED;
+    probed_steps_hold: STEPS_PROBED;
+    judged_steps_hold: STEPS_JUDGED;
+    steps_elsewhere_hold: STEPS_ELSEWHERE;
 }
 
 /// Wider bounds, for an optimised build and some minutes: `cargo xtask torture`.
@@ -201,11 +266,17 @@ fn wider_bounds_hold() {
     holds(Config { troubles: 3, back: 1, ..AGAIN });
     holds(Config { roles: &[SCRIPT, SCRIPT, SCRIPT], ..SCRIPTS });
     holds(Config { ttl: 3, forward_by: 3, back: 1, troubles: 3, ..LEAPING_CLOCK });
+    holds(Config { renewals: 1, back: 1, forward: 1, ..STEPS_HELD });
+    holds(Config { roles: &[A, A, A], troubles: 1, ..STEPS_HELD });
+    holds(Config { steps: 2, renewals: 1, ..STEPS_RETRIED });
+    holds(Config { steps: 2, crashes: 2, troubles: 3, ..STEPS_PROBED });
+    holds(Config { unknowns: 1, late: 1, troubles: 3, ..STEPS_JUDGED });
+    holds(Config { steps: 2, forward: 1, ..STEPS_ELSEWHERE });
 }
 
 macro_rules! mutants {
-    ($($name:ident: $mutant:ident in $config:expr;)*) => {
-        $(#[test] fn $name() { finds(Mutant::$mutant, $config); })*
+    ($($name:ident: $mutant:ident in $config:ident $(by $property:literal)?;)*) => {
+        $(#[test] fn $name() { finds(Mutant::$mutant, $config, None$(.or(Some($property)))?); })*
 
         #[test]
         fn every_mutant_is_looked_for() {
@@ -237,4 +308,25 @@ mutants! {
     finds_trust_from_the_reply: TrustFromTheReply in SCRIPTS;
     finds_an_ignored_cap: FailureCapIgnored in AGAIN;
     finds_in_doubt_running_again: InDoubtRunsAgain in HELD_FOR_A_PERSON;
+    finds_a_step_of_a_zombie: StepWithoutRunGuard in STEPS_HELD
+        by "a step is claimed only under a live lease that carries its run's grant";
+    finds_a_step_claimed_beside_the_new_holder: StepWithoutRunGuard in STEPS_HELD
+        by "a step is claimed only by who is on record as running its work";
+    finds_a_step_repeated_that_was_not_lost: StepDoneRunsAgain in STEPS_RETRIED
+        by "an effect is repeated only if its last attempt was lost";
+    finds_a_step_begun_twice: StepDoneRunsAgain in STEPS_JUDGED
+        by "where lost steps are held, an effect is begun once, and once more per verdict";
+    finds_a_step_that_leaves_done: StepDoneRunsAgain in STEPS_JUDGED;
+    finds_a_lost_step_running_again: LostStepRunsAgain in STEPS_HELD;
+    finds_a_lost_step_that_is_not_probed: LostStepRunsAgain in STEPS_PROBED;
+    finds_a_torn_step_running_again: TornStepRunsAgain in STEPS_HELD;
+    finds_a_vanished_step_that_is_not_torn: VanishedIsNotTorn in STEPS_HELD;
+    finds_a_step_in_doubt_running_again: StepInDoubtRunsAgain in STEPS_JUDGED;
+    finds_a_run_that_takes_its_own_step_for_lost: OwnStepTakenForLost in STEPS_HELD;
+    finds_a_step_beside_a_live_run: StepBesideLiveRun in STEPS_ELSEWHERE;
+    finds_a_lost_step_without_its_guard: StepWithoutLostGuard in STEPS_ELSEWHERE;
+    finds_a_step_settled_by_anyone: SettleByAnyone in STEPS_RETRIED
+        by "a step is settled only under the grant that runs it";
+    finds_a_step_settled_that_does_not_run: SettleWhenNotRunning in STEPS_HELD
+        by "a step is settled only under the grant that runs it";
 }

@@ -4,8 +4,8 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use semel_core::claim::{Decision, View, conclude, verdict};
 use semel_core::entry::{
-    ATTEMPTS_KEPT, Attempt, CommandMark, DoneBy, Ending, Entry, Say, Stale, State, Terms, VERDICTS_KEPT,
-    Verdict,
+    ATTEMPTS_KEPT, Attempt, CommandMark, DoneBy, Ending, Entry, Output, Say, Stale, State, Terms,
+    VERDICTS_KEPT, Verdict,
 };
 use semel_core::lease::{self, Acquire, Acquired, Hold, Lease, SeenLease};
 use semel_core::name::Name;
@@ -57,6 +57,7 @@ fn endings() -> impl Strategy<Value = Ending> {
         any::<i32>().prop_map(|code| Ending::NotStarted { code }),
         Just(Ending::Vanished),
         Just(Ending::ProbedDone),
+        any::<String>().prop_map(|step| Ending::Blocked { step }),
         any::<String>().prop_map(|answer| Ending::ProbedUnknown { answer }),
     ]
 }
@@ -111,6 +112,7 @@ fn works() -> impl Strategy<Value = Work> {
     prop_oneof![
         names().prop_map(Work::once),
         names().prop_map(Work::always),
+        (names(), names(), 1..9u32).prop_map(|(job, step, nth)| Work::once(job).at_step(step, nth).unwrap()),
         (names(), "[a-z]{1,8}", any::<i32>()).prop_map(|(job, field, value)| {
             Work::with(job, [(field, value.into())].into_iter().collect()).unwrap()
         }),
@@ -126,6 +128,18 @@ fn results() -> impl Strategy<Value = serde_json::Value> {
     ]
 }
 
+fn outputs() -> impl Strategy<Value = Output> {
+    (any::<[u8; 16]>(), any::<u32>(), any::<[u64; 2]>(), any::<bool>()).prop_map(
+        |(of, pieces, [out_bytes, err_bytes], kept)| Output {
+            of: Nonce::from_bytes(of),
+            pieces,
+            out_bytes,
+            err_bytes,
+            kept,
+        },
+    )
+}
+
 fn entries() -> impl Strategy<Value = Entry> {
     let terms = (on_losts(), any::<u32>(), any::<u64>(), any::<Option<u64>>()).prop_map(
         |(on_lost, max_failures, keep_ms, remember_ms)| Terms { on_lost, max_failures, keep_ms, remember_ms },
@@ -135,14 +149,19 @@ fn entries() -> impl Strategy<Value = Entry> {
     let option = proptest::option::of::<BoxedStrategy<_>>;
     let counts = (any::<u32>(), any::<u32>(), any::<u64>());
     let lists = (vec(attempts(), 0..4), vec(verdicts(), 0..3));
-    let options = (option(payload.boxed()), proptest::option::of(command), proptest::option::of(results()));
+    let options = (
+        option(payload.boxed()),
+        proptest::option::of(command),
+        proptest::option::of(results()),
+        proptest::option::of(outputs()),
+    );
     (works(), states(), counts, lists, options, terms).prop_map(
         |(
             work,
             state,
             (attempts, failures, changed_ms),
             (log, verdicts),
-            (payload, command, result),
+            (payload, command, result, output),
             terms,
         )| Entry {
             work,
@@ -155,7 +174,7 @@ fn entries() -> impl Strategy<Value = Entry> {
             payload,
             command,
             result,
-            output: None,
+            output,
             terms,
         },
     )

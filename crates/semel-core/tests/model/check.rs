@@ -6,7 +6,8 @@ use stateright::{Model, Property};
 
 use super::config::Config;
 use super::facts::{Fact, Facts};
-use super::store::{KEYS, RESOURCES};
+use super::store::{ENTRIES, KEYS, RESOURCES, entry_of_step};
+use super::walk::Move;
 use super::worker::{Beat, Effect, Held, Step};
 use super::world::World;
 
@@ -44,6 +45,7 @@ pub enum Action {
     Finish(usize, Ending),
     Crash(usize),
     LateRequestArrives(usize),
+    Walk(usize, Move),
     Judge(usize, Say),
     VerdictArrives,
 }
@@ -72,7 +74,10 @@ impl Model for Config {
         if world.person.is_some() {
             actions.push(Action::VerdictArrives);
         } else if world.verdicts_left > 0 {
-            let keys = (0..KEYS).filter(|&key| world.store.entries[key].is_some());
+            // where there are steps, it is them that a person is asked about, as long as they are not done
+            let asked = if self.steps > 0 { KEYS..ENTRIES } else { 0..KEYS };
+            let keys = asked.filter(|&key| world.store.entries[key].is_some());
+            let keys = keys.filter(|&key| self.steps == 0 || !world.is_done(key));
             actions
                 .extend(keys.flat_map(|key| [Action::Judge(key, Say::Done), Action::Judge(key, Say::Retry)]));
         }
@@ -114,6 +119,7 @@ impl Model for Config {
                     next.just.add(Fact::LateWriteApplied);
                 }
             }
+            Action::Walk(w, step) => next.walk(self, w, step)?,
             Action::Judge(key, said) => next.give_verdict(self, key, said)?,
             Action::VerdictArrives => {
                 let message = next.person.take()?;
@@ -151,9 +157,14 @@ impl Model for Config {
             ),
             never!("an outcome on record is recognised by who wrote it", Fact::SettleDenied),
             never!("no outcome is taken for recorded that is not", Fact::SettleImagined),
-            Property::always("done by a run means that an effect was accepted", done_means_accepted),
             Property::always("failures never exceed the cap", failures_within_the_cap),
         ];
+        if self.steps == 0 {
+            let name = "done by a run means that an effect was accepted";
+            properties.push(Property::always(name, done_means_accepted));
+        } else {
+            properties.extend(self.of_steps());
+        }
         if self.keeps_the_margin() {
             properties.extend([
                 Property::always(
@@ -219,6 +230,11 @@ impl Config {
             actions.push(Action::Finish(w, Ending::Succeeded));
             return;
         }
+        if let Some(walk) = &held.walk {
+            actions.extend(walk.moves(self, world, held.trust).into_iter().map(|step| Action::Walk(w, step)));
+            actions.extend(walk.end(held.trust).map(|ending| Action::Finish(w, ending)));
+            return;
+        }
         match held.effect {
             Effect::NotBegun if held.trust > 0 => actions.push(Action::BeginEffect(w)),
             Effect::UnderWay => actions.push(Action::EffectArrives(w)),
@@ -256,7 +272,9 @@ impl Config {
         if self.roles.len() > 1 {
             reached.push(once!("a stale settle is attempted and refused", Fact::StaleSettleRefused));
         }
-        if self.resources == 1 && self.roles.len() > 1 {
+        if self.steps > 0 {
+            reached.extend(self.reached_of_steps());
+        } else if self.resources == 1 && self.roles.len() > 1 {
             reached.push(once!("the fenced sink refuses a zombie", Fact::SinkRefused));
         }
         if self.unknowns > 0 {
@@ -281,11 +299,135 @@ impl Config {
         }
         if self.verdicts > 0 {
             reached.push(Property::sometimes("a verdict is given", |_, world: &World| {
-                world.judged != [0; KEYS]
+                world.judged != [0; ENTRIES]
             }));
         }
         reached
     }
+}
+
+impl Config {
+    /// What must hold of steps.
+    fn of_steps(&self) -> Vec<Property<Config>> {
+        let mut properties = vec![
+            never!(
+                "a step is claimed only under a live lease that carries its run's grant",
+                Fact::StepClaimedByAZombie
+            ),
+            never!("a step is settled only under the grant that runs it", Fact::StaleStepSettle),
+            never!("a run does not take its own step for lost", Fact::OwnStepTakenForLost),
+            never!("no step is put in doubt that was not lost", Fact::DoubtedWithoutLoss),
+            Property::always(
+                "a step that is recorded as done had its effect, or a person says so",
+                done_steps_happened,
+            ),
+            Property::always("a run is done only when all its steps are", done_runs_have_done_steps),
+        ];
+        // a clock that is set back makes a lapsed lease live again, of another resource than the one in use
+        if self.resources == 1 || self.back == 0 {
+            let name = "a step is claimed only by who is on record as running its work";
+            properties.push(Property::always(name, |_, world: &World| {
+                !world.just.has(Fact::StepClaimedBesideAnother)
+            }));
+        }
+        if self.keeps_the_margin() {
+            properties
+                .push(never!("an effect is repeated only if its last attempt was lost", Fact::StepRepeated));
+        }
+        match self.step_on_lost {
+            OnLost::Hold => properties.extend([
+                never!(
+                    "where lost steps are held, a lost one is put in doubt and not claimed",
+                    Fact::LostStepClaimed
+                ),
+                Property::always(
+                    "where lost steps are held, an effect is begun once, and once more per verdict",
+                    begun_once_per_verdict,
+                ),
+            ]),
+            OnLost::Probe => {
+                properties.push(never!("what the probe can see is not begun again", Fact::StepNotProbed))
+            }
+            OnLost::Retry => {}
+        }
+        properties
+    }
+
+    fn reached_of_steps(&self) -> Vec<Property<Config>> {
+        let mut reached = vec![
+            Property::sometimes("a run is done, with all its steps", |config: &Config, world: &World| {
+                is_done(world, 0) && (0..config.steps).all(|step| world.truths[step].happened)
+            }),
+            once!("a step that is done is not done again", Fact::StepReplayed),
+        ];
+        if self.roles.len() > 1 {
+            reached.push(once!("a zombie's claim of a step is refused", Fact::StepRefused));
+            reached.push(once!("a zombie's outcome of a step is refused", Fact::StaleStepSettleRefused));
+        }
+        if self.resources > 1 && self.back > 0 {
+            reached.push(once!("a step is found under way elsewhere", Fact::StepElsewhere));
+            let name = "a lease that a clock brought back claims a step beside the new holder";
+            reached.push(Property::sometimes(name, |_, world: &World| {
+                world.just.has(Fact::StepClaimedBesideAnother)
+            }));
+        }
+        if self.unknowns > 0 {
+            reached.push(once!("a step's claim is taken up whose answer was lost", Fact::StepRecovered));
+        }
+        match self.step_on_lost {
+            OnLost::Hold => {
+                reached.push(Property::sometimes("a step is in doubt", |config: &Config, world| {
+                    (0..config.steps)
+                        .any(|step| matches!(state_of_step(world, step), Some(State::InDoubt { .. })))
+                }))
+            }
+            OnLost::Retry => reached.push(once!("a lost step is begun again", Fact::StepBegunAgain)),
+            OnLost::Probe => reached.push(once!("the probe finds what a lost step did", Fact::StepProbed)),
+        }
+        if self.verdicts > 0 {
+            reached.extend([
+                Property::sometimes("a run is done after a person said that a step was", |config, world| {
+                    done_after_verdict(config, world, DoneBy::Person)
+                }),
+                Property::sometimes(
+                    "a run is done after a person said that a step was not",
+                    |config, world| done_after_verdict(config, world, DoneBy::Run),
+                ),
+            ]);
+        }
+        reached
+    }
+}
+
+fn state_of_step(world: &World, step: usize) -> Option<&State> {
+    world.store.entries[entry_of_step(step)].as_ref().map(|row| &row.value.state)
+}
+
+fn done_steps_happened(config: &Config, world: &World) -> bool {
+    (0..config.steps).all(|step| match state_of_step(world, step) {
+        Some(State::Done { by: DoneBy::Run | DoneBy::Probe }) => world.truths[step].happened,
+        Some(State::Done { by: DoneBy::Person }) => world.judged[entry_of_step(step)] > 0,
+        _ => true,
+    })
+}
+
+fn done_runs_have_done_steps(config: &Config, world: &World) -> bool {
+    !is_done(world, 0)
+        || (0..config.steps).all(|step| matches!(state_of_step(world, step), Some(State::Done { .. })))
+}
+
+fn begun_once_per_verdict(config: &Config, world: &World) -> bool {
+    (0..config.steps).all(|step| world.truths[step].begun <= 1 + world.judged[entry_of_step(step)])
+}
+
+/// Is the run done, with a step that was begun, was judged, and is done by this?
+fn done_after_verdict(config: &Config, world: &World, done_by: DoneBy) -> bool {
+    let is_so = |step: usize| {
+        let state = state_of_step(world, step);
+        let is_done_so = matches!(state, Some(State::Done { by }) if *by == done_by);
+        is_done_so && world.judged[entry_of_step(step)] > 0 && world.truths[step].begun > 0
+    };
+    is_done(world, 0) && (0..config.steps).any(is_so)
 }
 
 fn states(world: &World) -> impl Iterator<Item = &State> {
@@ -334,7 +476,7 @@ fn done_means_accepted(_: &Config, world: &World) -> bool {
 }
 
 fn failures_within_the_cap(config: &Config, world: &World) -> bool {
-    world.store.entries.iter().flatten().all(|row| row.value.failures <= config.max_failures)
+    world.store.entries[..KEYS].iter().flatten().all(|row| row.value.failures <= config.max_failures)
 }
 
 fn accepted_once_per_verdict(_: &Config, world: &World) -> bool {

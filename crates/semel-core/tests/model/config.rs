@@ -34,6 +34,10 @@ pub struct Config {
     pub renewals: u8,
     /// Commands may fail.
     pub fails: bool,
+    /// So many steps in each run, instead of an effect of the run's own.
+    pub steps: usize,
+    /// If a step's last attempt is lost.
+    pub step_on_lost: OnLost,
 }
 
 impl Config {

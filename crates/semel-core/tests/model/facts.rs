@@ -3,7 +3,7 @@
 use semel_core::entry::State;
 use semel_core::lease::Lease;
 
-use super::store::{Body, KEYS, RESOURCES, Row, Store};
+use super::store::{Body, ENTRIES, RESOURCES, Row, STEPS, Store};
 use super::worker::{Message, Why};
 use super::world::World;
 
@@ -23,6 +23,15 @@ pub enum Fact {
     RecoveredTheDead,
     SettleDenied,
     SettleImagined,
+    StaleStepSettle,
+    StepClaimedByAZombie,
+    StepClaimedBesideAnother,
+    OwnStepTakenForLost,
+    LostStepClaimed,
+    DoubtedWithoutLoss,
+    StepBegunAgain,
+    StepRepeated,
+    StepNotProbed,
     // sometimes
     LapseTakenOver,
     DeadTakenOver,
@@ -32,19 +41,25 @@ pub enum Fact {
     LateWriteApplied,
     RenewalRefused,
     SinkRefused,
+    StepRefused,
+    StepReplayed,
+    StepRecovered,
+    StepProbed,
+    StepElsewhere,
+    StaleStepSettleRefused,
 }
 
 /// The facts of one step. Not kept for the next one, so that they do not multiply the states.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
-pub struct Facts(u32);
+pub struct Facts(u64);
 
 impl Facts {
     pub fn add(&mut self, fact: Fact) {
-        self.0 |= 1 << fact as u32;
+        self.0 |= 1 << fact as u64;
     }
 
     pub fn has(self, fact: Fact) -> bool {
-        self.0 & (1 << fact as u32) != 0
+        self.0 & (1 << fact as u64) != 0
     }
 }
 
@@ -61,8 +76,11 @@ impl World {
         for resource in 0..RESOURCES {
             self.judge_lease(before, message, resource);
         }
-        for key in 0..KEYS {
+        for key in 0..ENTRIES {
             self.judge_entry(before, message, key);
+        }
+        for step in 0..STEPS {
+            self.judge_step(before, message, step);
         }
         if let (Body::Touch { resource, .. }, Some(grant)) = (&message.body, message.grant)
             && before.leases[*resource].as_ref().is_none_or(|row| row.value.grant != grant)
@@ -127,8 +145,10 @@ impl World {
             _ => None,
         };
         let is_mine = running.is_some_and(|(_, grant)| message.grant == Some(grant));
-        if message.why == Why::Settle && !is_mine {
-            self.just.add(Fact::StaleWriteHadEffect);
+        match message.why {
+            Why::Settle if !is_mine => self.just.add(Fact::StaleWriteHadEffect),
+            Why::StepSettle if !is_mine => self.just.add(Fact::StaleStepSettle),
+            _ => {}
         }
         if let Some((resource, grant)) = running
             && !is_mine

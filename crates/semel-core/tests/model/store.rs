@@ -18,14 +18,22 @@ use super::shared::Shared;
 
 pub const RESOURCES: usize = 2;
 pub const KEYS: usize = 2;
+pub const STEPS: usize = 2;
+/// Entries: those of the keys, then those of the first key's steps.
+pub const ENTRIES: usize = KEYS + STEPS;
 
 pub static RESOURCE: LazyLock<[Name; RESOURCES]> =
     LazyLock::new(|| ["r", "s"].map(|name| Name::new(name).unwrap()));
-pub static WORK: LazyLock<[Work; KEYS]> =
-    LazyLock::new(|| ["a", "b"].map(|job| Work::once(Name::new(job).unwrap())));
+pub static WORK: LazyLock<[Work; ENTRIES]> =
+    LazyLock::new(|| ["a", "b", "a~x", "a~y"].map(|work| Work::parse_readable(work).unwrap()));
 
 pub fn resource_index(name: &Name) -> usize {
     RESOURCE.iter().position(|known| known == name).unwrap()
+}
+
+/// Where the entry of a step lies.
+pub fn entry_of_step(step: usize) -> usize {
+    KEYS + step
 }
 
 fn key_index(work: &Work) -> usize {
@@ -98,7 +106,7 @@ impl Hash for Writes {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Store {
     pub leases: [Option<Row<Lease>>; RESOURCES],
-    pub entries: [Option<Row<Entry>>; KEYS],
+    pub entries: [Option<Row<Entry>>; ENTRIES],
 }
 
 impl Store {

@@ -7,7 +7,8 @@
 //! ```
 //!
 //! A worker may pause in every one of these places for as long as it likes. It looks at its own watch before it
-//! begins an effect and before it believes the answer to a renewal.
+//! begins an effect and before it believes the answer to a renewal. What a run with steps does while it holds its
+//! lease is in `walk.rs`.
 
 use semel_core::entry::{Ending, Entry};
 use semel_core::lease::Lease;
@@ -16,6 +17,7 @@ use semel_core::token::{Grant, Nonce};
 
 use super::shared::Shared;
 use super::store::Body;
+use super::walk::Walk;
 
 /// What kind of worker: which key it is to do (none: it only holds a lease), where, and on which host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,6 +53,10 @@ pub enum Why {
     Settle,
     Release,
     Verdict,
+    StepClaim,
+    /// Put a lost step before a person.
+    StepDoubt,
+    StepSettle,
 }
 
 /// A request on its way to the store.
@@ -118,6 +124,8 @@ pub struct Held {
     /// Ticks until its holder stops trusting it, by its own watch.
     pub trust: u64,
     pub effect: Effect,
+    /// The steps, in a search that has them; there is no other effect then.
+    pub walk: Option<Walk>,
     pub beat: Option<Beat>,
 }
 
@@ -190,6 +198,14 @@ impl Worker {
         }
     }
 
+    pub fn walk(&self) -> Option<&Walk> {
+        self.held()?.walk.as_ref()
+    }
+
+    pub fn walk_mut(&mut self) -> Option<&mut Walk> {
+        self.held_mut()?.walk.as_mut()
+    }
+
     pub fn step(&self) -> Option<&Step> {
         match &self.active.as_ref()?.phase {
             Phase::Claiming { step, .. } | Phase::Ending { step, .. } => Some(step),
@@ -231,6 +247,7 @@ impl Worker {
         if let Some(Step::Sent { message, .. }) = self.step() {
             messages.push(message.clone());
         }
+        messages.extend(self.walk().and_then(Walk::sent).cloned());
         if let Some(Beat::Sent(message)) = self.held().and_then(|held| held.beat.as_ref()) {
             messages.push(message.clone());
         }

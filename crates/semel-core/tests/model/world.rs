@@ -11,7 +11,10 @@ use semel_core::token::{Fence, Grant};
 use super::config::Config;
 use super::facts::{Fact, Facts};
 use super::shared::{Shared, hash_of};
-use super::store::{Body, KEYS, RESOURCE, RESOURCES, Store, WORK, Writes, resource_index, seen_lease};
+use super::store::{
+    Body, ENTRIES, KEYS, RESOURCE, RESOURCES, STEPS, Store, WORK, Writes, resource_index, seen_lease,
+};
+use super::walk::{Truth, Walk};
 use super::worker::{
     Active, Beat, Effect, Held, Made, Message, Phase, Pledge, Role, Run, Step, Why, Worker, nonce_of,
     owner_of, run_of,
@@ -38,8 +41,10 @@ pub struct World {
     pub sinks: [Option<Grant>; RESOURCES],
     /// Effects that it accepted, per key: counted outside the ledger.
     pub accepted: [u8; KEYS],
-    /// Verdicts that were given, per key.
-    pub judged: [u8; KEYS],
+    /// Effects of steps: counted outside the ledger too.
+    pub truths: [Truth; STEPS],
+    /// Verdicts that were given, per entry.
+    pub judged: [u8; ENTRIES],
     /// The largest token ever granted, per resource.
     pub highest: [u64; RESOURCES],
     pub troubles_left: u8,
@@ -63,7 +68,8 @@ impl World {
             orphans: Vec::new(),
             sinks: [None; RESOURCES],
             accepted: [0; KEYS],
-            judged: [0; KEYS],
+            truths: [Truth::default(); STEPS],
+            judged: [0; ENTRIES],
             highest: [0; RESOURCES],
             troubles_left: config.troubles,
             crashes_left: config.crashes,
@@ -96,6 +102,11 @@ impl World {
         lease.is_some_and(|row| row.is_held() && row.value.grant == *grant)
     }
 
+    /// Is it recorded as done, by whomever?
+    pub fn is_done(&self, key: usize) -> bool {
+        self.store.entries[key].as_ref().is_some_and(|row| matches!(row.value.state, State::Done { .. }))
+    }
+
     /// One form for states that differ only in what cannot matter.
     pub fn settle_down(&mut self) {
         if self.troubles_left == 0 {
@@ -103,6 +114,7 @@ impl World {
             (self.back_left, self.forward_left) = (0, 0);
         }
         self.store.pass(0, self.back_left);
+        self.settle_down_steps();
         let store = &self.store;
         self.late.retain(|message| store.may_take(&message.body));
         if self.late.len() > 1 {
@@ -147,7 +159,7 @@ impl World {
         self.workers.iter_mut().for_each(|worker| worker.tick(config.ttl));
     }
 
-    fn abandon(&mut self, config: &Config, messages: Vec<Message>) {
+    pub fn abandon(&mut self, config: &Config, messages: Vec<Message>) {
         for message in messages {
             if self.late.len() < config.late {
                 self.late.push(message);
@@ -239,6 +251,7 @@ impl World {
             entry: Some((entry.value.clone(), entry.version)),
             trust: trust_ms(config.ttl).saturating_sub(age),
             effect: Effect::NotBegun,
+            walk: Walk::of(config),
             beat: None,
         }))
     }
@@ -318,6 +331,9 @@ impl World {
                     }
                 }
             }
+            if message.why == Why::StepSettle {
+                self.step_was_settled(message);
+            }
             self.judge(&before, message);
         }
         made
@@ -332,6 +348,7 @@ impl World {
             entry: pledge.entry.map(|entry| (entry, made.entry)),
             trust: trust_ms(config.ttl).saturating_sub(trust_counts_from(age, 0)),
             effect: Effect::NotBegun,
+            walk: Walk::of(config),
             beat: None,
         });
         Some(())
