@@ -71,6 +71,15 @@ pub struct Guard {
     pub expect: Expect,
 }
 
+/// A guard of an entry: the entry of this work must still be as it was seen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stands {
+    /// Which.
+    pub work: Work,
+    /// How it was seen.
+    pub expect: Expect,
+}
+
 /// What the holder of a fresh claim does first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -113,6 +122,8 @@ pub struct Claim {
 pub enum Write {
     /// Nothing is written, but this lease must still be as it was seen.
     Guard(Guard),
+    /// Nothing is written, but this entry must still be as it was seen.
+    Stands(Stands),
     /// A resource's lease, its clock started with the ttl if it has one.
     Lease {
         /// Which.

@@ -38,11 +38,12 @@ pub enum Mutant {
     OwnStepTakenForLost,
     StepBesideLiveRun,
     StepWithoutLostGuard,
+    StepBesideItsRun,
 }
 
 impl Mutant {
     /// Every mutant.
-    pub const ALL: [Mutant; 30] = [
+    pub const ALL: [Mutant; 31] = [
         Mutant::TokenStaysOnGrant,
         Mutant::GrantOverLiveLease,
         Mutant::ReleaseForgetsToken,
@@ -73,6 +74,7 @@ impl Mutant {
         Mutant::OwnStepTakenForLost,
         Mutant::StepBesideLiveRun,
         Mutant::StepWithoutLostGuard,
+        Mutant::StepBesideItsRun,
     ];
 }
 

@@ -6,16 +6,14 @@
 //! ```
 //!
 //! A step has no lease and no clock: it is alive while the run's lease carries the run's grant. Its claim is
-//! guarded by that lease, live and unchanged, in the same swap; so a run that has lost its lease without noticing
-//! (a zombie) cannot claim a step that the new holder has not reached yet.
+//! guarded in the same swap by that lease, live and unchanged, and by the run's own entry, unchanged; so a run that
+//! has lost its lease without noticing (a zombie) cannot claim a step that the new holder has not reached yet. The
+//! second guard is for works that may run under several resources, on a store whose clock is set back: a lease that
+//! had lapsed and was passed over is live again, but its run is not the one on record.
 //!
 //! An effect is never repeated on a guess: a step that was lost is in doubt unless its user says otherwise.
-//!
-//! Not guaranteed, where a work may run under several resources and a store's clock is set back: that a lease which
-//! had lapsed and was passed over claims nothing while it is live again. Its run cannot begin what it claims, for
-//! its own watch has run out; the new holder finds the step elsewhere, and the one after it finds it lost.
 
-use crate::claim::{Attempted, First, Guard, Pulse, View, Write, after_torn, closed, intent, pulse};
+use crate::claim::{Attempted, First, Guard, Pulse, Stands, View, Write, after_torn, closed, intent, pulse};
 use crate::entry::{CommandMark, Entry, State, Terms};
 use crate::mutant::{self, Mutant};
 use crate::name::Name;
@@ -34,6 +32,8 @@ pub struct RunsUnder<'a> {
     pub grant: &'a Grant,
     /// The version of the lease's record, which stays the same until it is given back or taken over.
     pub lease: &'a Version,
+    /// The version of the run's entry, which stays the same until the run is settled or taken for lost.
+    pub entry: &'a Version,
     /// Who runs it.
     pub owner: &'a Owner,
 }
@@ -64,6 +64,8 @@ pub struct StepClaim {
     pub expect: Expect,
     /// What else must still be so: the run's lease first.
     pub guards: Vec<Guard>,
+    /// And the run's entry.
+    pub stands: Option<Stands>,
     /// What to do first.
     pub first: First,
     /// The attempt before this one may have had its effect.
@@ -73,7 +75,7 @@ pub struct StepClaim {
 impl StepClaim {
     /// What to write: the guards, then the intent.
     pub fn writes(&self) -> Vec<Write> {
-        guarded(&self.guards, &self.entry, &self.expect)
+        guarded(&self.guards, self.stands.as_ref(), &self.entry, &self.expect)
     }
 }
 
@@ -99,6 +101,8 @@ pub enum StepDecision {
         expect: Expect,
         /// What else must still be so.
         guards: Vec<Guard>,
+        /// And the run's entry.
+        stands: Option<Stands>,
     },
     /// Another run is at it, and alive: this one must be a zombie.
     Elsewhere {
@@ -108,9 +112,17 @@ pub enum StepDecision {
 }
 
 /// What to write, under these guards.
-pub fn guarded(guards: &[Guard], entry: &Entry, expect: &Expect) -> Vec<Write> {
+pub fn guarded(guards: &[Guard], stands: Option<&Stands>, entry: &Entry, expect: &Expect) -> Vec<Write> {
     let guards = guards.iter().cloned().map(Write::Guard);
-    guards.chain([Write::Entry { entry: entry.clone(), expect: expect.clone() }]).collect()
+    let stands = stands.into_iter().cloned().map(Write::Stands);
+    let entry = Write::Entry { entry: entry.clone(), expect: expect.clone() };
+    guards.chain(stands).chain([entry]).collect()
+}
+
+/// The run must still be the one on record.
+fn run_stands(ask: &StepAsk<'_>) -> Option<Stands> {
+    let run = ask.work.run().filter(|_| !mutant::on(Mutant::StepBesideItsRun))?;
+    Some(Stands { work: run, expect: Expect::Version(ask.run.entry.clone()) })
 }
 
 /// What may this run do with this step?
@@ -169,6 +181,7 @@ fn again(ask: &StepAsk<'_>, seen: &Seen<Entry>, guards: Vec<Guard>, why: &str) -
             entry: closed(&seen.value, State::InDoubt { why }, ask.now_ms),
             expect: Expect::Version(seen.version.clone()),
             guards,
+            stands: run_stands(ask),
         },
     }
 }
@@ -195,6 +208,7 @@ fn take(
         entry: intent(seen.map(|seen| &seen.value), &attempted),
         expect: seen.map_or(Expect::Absent, |seen| Expect::Version(seen.version.clone())),
         guards,
+        stands: run_stands(ask),
         first,
         after_lost,
     })

@@ -47,9 +47,9 @@
 //! # What is true of a step
 //!
 //! Where lost steps are held, its effect is begun once, and once more per verdict; a lost one is put in doubt. No
-//! step is claimed but under a live lease that carries its run's grant. With several resources and a store's clock
-//! that is set back ([`STEPS_ELSEWHERE`]) such a lease may be one that had lapsed and was passed over: its run may
-//! then claim a step, and cannot begin it, because its own watch has run out; the new holder finds it elsewhere.
+//! step is claimed but under a live lease that carries its run's grant, by the run that is on record; also with
+//! several resources and a store's clock that is set back ([`STEPS_ELSEWHERE`]), when a lease that had lapsed and was
+//! passed over is live again.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, unreachable_pub)]
 
 mod model {
@@ -310,8 +310,6 @@ mutants! {
     finds_in_doubt_running_again: InDoubtRunsAgain in HELD_FOR_A_PERSON;
     finds_a_step_of_a_zombie: StepWithoutRunGuard in STEPS_HELD
         by "a step is claimed only under a live lease that carries its run's grant";
-    finds_a_step_claimed_beside_the_new_holder: StepWithoutRunGuard in STEPS_HELD
-        by "a step is claimed only by who is on record as running its work";
     finds_a_step_repeated_that_was_not_lost: StepDoneRunsAgain in STEPS_RETRIED
         by "an effect is repeated only if its last attempt was lost";
     finds_a_step_begun_twice: StepDoneRunsAgain in STEPS_JUDGED
@@ -325,6 +323,8 @@ mutants! {
     finds_a_run_that_takes_its_own_step_for_lost: OwnStepTakenForLost in STEPS_HELD;
     finds_a_step_beside_a_live_run: StepBesideLiveRun in STEPS_ELSEWHERE;
     finds_a_lost_step_without_its_guard: StepWithoutLostGuard in STEPS_ELSEWHERE;
+    finds_a_step_claimed_beside_the_new_holder: StepBesideItsRun in STEPS_ELSEWHERE
+        by "a step is claimed only by who is on record as running its work";
     finds_a_step_settled_by_anyone: SettleByAnyone in STEPS_RETRIED
         by "a step is settled only under the grant that runs it";
     finds_a_step_settled_that_does_not_run: SettleWhenNotRunning in STEPS_HELD

@@ -2,7 +2,7 @@
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use semel_core::claim::{First, Guard, View, Write, verdict};
+use semel_core::claim::{First, Guard, Stands, View, Write, verdict};
 use semel_core::entry::{self, DoneBy, Ending, Entry, Output, Say, Stale, State, Terms, Verdict};
 use semel_core::lease::SeenLease;
 use semel_core::name::Name;
@@ -23,7 +23,13 @@ fn step() -> Work {
 /// What a run that holds `resource` under this grant, at version 7, may do with its step.
 fn ask(view: &View, resource: &str, grant: Grant, on_lost: OnLost) -> StepDecision {
     let (resource, lease, owner) = (name(resource), Version::from(7), owner(9));
-    let run = RunsUnder { resource: &resource, grant: &grant, lease: &lease, owner: &owner };
+    let run = RunsUnder {
+        resource: &resource,
+        grant: &grant,
+        lease: &lease,
+        entry: &Version::from(8),
+        owner: &owner,
+    };
     claim(view, &StepAsk { work: &step(), run, on_lost, keep_ms: 4, command: None, now_ms: 5 })
 }
 
@@ -139,14 +145,18 @@ fn what_ran_under_another_resource_is_lost_exactly_when_its_lease_is_gone() {
 #[test]
 fn everything_that_is_written_is_guarded_by_the_lease_of_the_run() {
     let first = claimed(asked(None, &[], OnLost::Hold));
-    let [Write::Guard(guard), Write::Entry { entry, expect: Expect::Absent }] = &first.writes()[..] else {
+    let [Write::Guard(guard), Write::Stands(stands), Write::Entry { entry, expect: Expect::Absent }] =
+        &first.writes()[..]
+    else {
         panic!()
     };
+    assert_eq!(stands, &Stands { work: work(), expect: Expect::Version(Version::from(8)) });
     assert_eq!((guard, entry), (&own(), &first.entry));
     let again = claimed(asked(Some(running("r")), &[], OnLost::Retry));
     assert_eq!((again.guards, again.expect), (vec![own()], Expect::Version(Version::from(2))));
     match asked(Some(running("r")), &[], OnLost::Hold) {
-        StepDecision::Doubt { guards, expect, entry } => {
+        StepDecision::Doubt { guards, stands, expect, entry } => {
+            assert!(stands.is_some());
             assert_eq!((guards, expect), (vec![own()], Expect::Version(Version::from(2))));
             assert_eq!(entry.last_attempt().unwrap().ending, Ending::Vanished);
         }
@@ -299,8 +309,8 @@ proptest! {
             for on_lost in POLICIES {
                 let writes = match asked(Some(standing(state.clone())), &[(&other, lease.clone())], on_lost) {
                     StepDecision::Claim(claim) => claim.writes(),
-                    StepDecision::Doubt { entry, expect, guards } => {
-                        semel_core::step::guarded(&guards, &entry, &expect)
+                    StepDecision::Doubt { entry, expect, guards, stands } => {
+                        semel_core::step::guarded(&guards, stands.as_ref(), &entry, &expect)
                     }
                     _ => continue,
                 };
@@ -308,7 +318,7 @@ proptest! {
                 let (last, before) = writes.split_last().unwrap();
                 let is_entry = matches!(last, Write::Entry { .. });
                 prop_assert!(is_entry);
-                prop_assert!(before.iter().all(|write| matches!(write, Write::Guard(_))));
+                prop_assert!(before.iter().all(|write| matches!(write, Write::Guard(_) | Write::Stands(_))));
             }
         }
     }

@@ -212,6 +212,7 @@ fn concluded(lease: Option<&SeenLease>) -> (State, Vec<&'static str>) {
         Write::Guard(_) => "guard",
         Write::Lease { .. } => "lease",
         Write::Entry { .. } => "entry",
+        Write::Stands(_) => "stands",
     });
     (conclusion.entry.state, kinds.collect())
 }

@@ -316,6 +316,10 @@ impl Config {
             ),
             never!("a step is settled only under the grant that runs it", Fact::StaleStepSettle),
             never!("a run does not take its own step for lost", Fact::OwnStepTakenForLost),
+            never!(
+                "a step is claimed only by who is on record as running its work",
+                Fact::StepClaimedBesideAnother
+            ),
             never!("no step is put in doubt that was not lost", Fact::DoubtedWithoutLoss),
             Property::always(
                 "a step that is recorded as done had its effect, or a person says so",
@@ -323,13 +327,6 @@ impl Config {
             ),
             Property::always("a run is done only when all its steps are", done_runs_have_done_steps),
         ];
-        // a clock that is set back makes a lapsed lease live again, of another resource than the one in use
-        if self.resources == 1 || self.back == 0 {
-            let name = "a step is claimed only by who is on record as running its work";
-            properties.push(Property::always(name, |_, world: &World| {
-                !world.just.has(Fact::StepClaimedBesideAnother)
-            }));
-        }
         if self.keeps_the_margin() {
             properties
                 .push(never!("an effect is repeated only if its last attempt was lost", Fact::StepRepeated));
@@ -366,10 +363,6 @@ impl Config {
         }
         if self.resources > 1 && self.back > 0 {
             reached.push(once!("a step is found under way elsewhere", Fact::StepElsewhere));
-            let name = "a lease that a clock brought back claims a step beside the new holder";
-            reached.push(Property::sometimes(name, |_, world: &World| {
-                world.just.has(Fact::StepClaimedBesideAnother)
-            }));
         }
         if self.unknowns > 0 {
             reached.push(once!("a step's claim is taken up whose answer was lost", Fact::StepRecovered));

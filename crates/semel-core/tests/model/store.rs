@@ -6,7 +6,7 @@
 use std::hash::{Hash, Hasher};
 use std::sync::LazyLock;
 
-use semel_core::claim::{Guard, View, Write};
+use semel_core::claim::{Guard, Stands, View, Write};
 use semel_core::entry::Entry;
 use semel_core::lease::{Lease, SeenLease};
 use semel_core::name::Name;
@@ -98,6 +98,7 @@ impl Hash for Writes {
                     (1, resource, lease, expect, ttl_ms).hash(state)
                 }
                 Write::Entry { entry, expect } => (2, entry, expect).hash(state),
+                Write::Stands(Stands { work, expect }) => (3, key_index(work), expect).hash(state),
             }
         }
     }
@@ -166,13 +167,15 @@ impl Store {
             let row = self.leases[resource_index(resource)].as_ref();
             row.map(|row| (row.version, row.standing()))
         };
+        let of_entry = |work: &Work| {
+            let row = self.entries[key_index(work)].as_ref();
+            row.map(|row| (row.version, row.standing()))
+        };
         match write {
             Write::Guard(Guard { resource, expect }) => (expect, lease(resource)),
             Write::Lease { resource, expect, .. } => (expect, lease(resource)),
-            Write::Entry { entry, expect } => {
-                let row = self.entries[key_index(&entry.work)].as_ref();
-                (expect, row.map(|row| (row.version, row.standing())))
-            }
+            Write::Entry { entry, expect } => (expect, of_entry(&entry.work)),
+            Write::Stands(Stands { work, expect }) => (expect, of_entry(work)),
         }
     }
 
@@ -180,6 +183,9 @@ impl Store {
         match write {
             Write::Guard(Guard { resource, .. }) => {
                 self.leases[resource_index(resource)].as_ref().map_or(0, |row| row.version)
+            }
+            Write::Stands(Stands { work, .. }) => {
+                self.entries[key_index(work)].as_ref().map_or(0, |row| row.version)
             }
             Write::Lease { resource, lease, ttl_ms, .. } => {
                 put(&mut self.leases[resource_index(resource)], lease, *ttl_ms)

@@ -217,9 +217,16 @@ impl World {
         let record = entry_of_step(at);
         let view = self.store.look(Some(record), &me, |owner| self.is_gone(owner), config.resources);
         let (grant, lease) = (held.grant(), Version::from(held.lease_version));
+        let entry = Version::from(held.entry.as_ref()?.1);
         let ask = StepAsk {
             work: &WORK[record],
-            run: RunsUnder { resource: &RESOURCE[held.resource], grant: &grant, lease: &lease, owner: &me },
+            run: RunsUnder {
+                resource: &RESOURCE[held.resource],
+                grant: &grant,
+                lease: &lease,
+                entry: &entry,
+                owner: &me,
+            },
             on_lost: config.step_on_lost,
             keep_ms: 0,
             command: None,
@@ -248,8 +255,8 @@ impl World {
                 return Some(());
             }
             StepDecision::Person(_) => Stage::Person,
-            StepDecision::Doubt { entry, expect, guards } => Stage::Claiming {
-                message: send(Why::StepDoubt, step::guarded(&guards, &entry, &expect)),
+            StepDecision::Doubt { entry, expect, guards, stands } => Stage::Claiming {
+                message: send(Why::StepDoubt, step::guarded(&guards, stands.as_ref(), &entry, &expect)),
                 entry: None,
                 asks: false,
             },
@@ -266,7 +273,7 @@ impl World {
     fn apply_step(&mut self, config: &Config, w: usize) -> Option<()> {
         let message = self.workers[w].walk()?.sent()?.clone();
         let made = self.take(&message);
-        let is_stale = made.is_none() && !self.is_held_under(w);
+        let is_stale = made.is_none() && !(self.is_held_under(w) && self.is_on_record(w));
         let walk = self.workers[w].walk_mut()?;
         match (&walk.stage, made) {
             (Stage::Claiming { entry: Some(entry), asks, .. }, Some(made)) => {
@@ -290,6 +297,13 @@ impl World {
         self.workers[w].held().is_some_and(|held| {
             let row = self.store.leases[held.resource].as_ref();
             row.is_some_and(|row| row.is_held() && row.version == held.lease_version)
+        })
+    }
+
+    /// Does the store say that this worker's run is the one that was claimed?
+    fn is_on_record(&self, w: usize) -> bool {
+        self.workers[w].held().and_then(|held| held.entry.as_ref()).is_some_and(|(_, version)| {
+            self.store.entries[0].as_ref().is_some_and(|row| row.version == *version)
         })
     }
 
@@ -450,7 +464,7 @@ fn settle(seen: &Seen<Entry>, grant: &Grant, ending: &Ending, run: Run) -> Resul
     let ask =
         Settle { grant, ending: ending.clone(), result: None, output: None, failed_tries: 0, now_ms: 0 };
     let entry = entry::settle(&seen.value, &ask)?;
-    let writes = step::guarded(&[], &entry, &Expect::Version(seen.version.clone()));
+    let writes = step::guarded(&[], None, &entry, &Expect::Version(seen.version.clone()));
     let body = Body::Swap(Shared::new(Writes(writes)));
     Ok(Message { run: Some(run), why: Why::StepSettle, grant: Some(*grant), body })
 }

@@ -50,6 +50,8 @@ pub struct Desk {
     engine: Engine,
     begin: Begin,
     lease: Version,
+    /// The version of the run's entry; none for a lease without a ledger.
+    entry: Option<Version>,
     policy: Policy,
     address: OnceLock<Address>,
     trust: Mutex<Trust>,
@@ -215,6 +217,7 @@ impl Desk {
             engine: engine.clone(),
             begin: held.begin.clone(),
             lease: held.lease.version.clone(),
+            entry: held.entry.as_ref().map(|seen| seen.version.clone()),
             policy: policy.clone(),
             address: OnceLock::new(),
             trust: Mutex::new(held.trust),
@@ -248,7 +251,8 @@ impl Desk {
 
     /// A new try begins: its names are its own.
     pub(super) fn new_try(&self) {
-        locked(&self.book).uses.retain(|_, used| *used == Use::Unrecorded);
+        // one that is still being settled is no lost reply of the next try
+        locked(&self.book).uses.retain(|_, used| matches!(used, Use::Unrecorded | Use::Active));
     }
 
     /// The step that needs a person, if one does.
@@ -394,7 +398,10 @@ impl Desk {
     async fn claim_work(&self, work: &Work, plan: &StepPlan) -> Result<StepBegin, StepRefusal> {
         let of = draw_nonce().map_err(StepRefusal::StoreDown)?;
         let Begin { resource, grant, .. } = &self.begin;
-        let run = RunsUnder { resource, grant, lease: &self.lease, owner: &self.engine.me };
+        let Some(entry) = &self.entry else {
+            return Err(StepRefusal::NoStepsHere("a lease without a ledger has no steps"));
+        };
+        let run = RunsUnder { resource, grant, lease: &self.lease, entry, owner: &self.engine.me };
         let mut resources = Vec::new();
         let mut unknowns = Unknowns::default();
         loop {
@@ -426,8 +433,8 @@ impl Desk {
                 }
                 StepDecision::Done(entry) => return Ok(StepBegin::Replay(entry)),
                 StepDecision::Person(entry) => return Ok(StepBegin::Person(entry)),
-                StepDecision::Doubt { entry, expect, guards } => {
-                    (step::guarded(&guards, &entry, &expect), Answer::Person(entry))
+                StepDecision::Doubt { entry, expect, guards, stands } => {
+                    (step::guarded(&guards, stands.as_ref(), &entry, &expect), Answer::Person(entry))
                 }
                 StepDecision::Elsewhere { resource } => {
                     return Err(StepRefusal::Stale(format!(
@@ -451,7 +458,10 @@ impl Desk {
                         )),
                     };
                 }
-                Err(StoreError::Refused(conflict)) if conflict.key == RecordKey::lease(resource) => {
+                Err(StoreError::Refused(conflict))
+                    if conflict.key == RecordKey::lease(resource)
+                        || self.begin.work.as_ref().map(RecordKey::entry).as_ref() == Some(&conflict.key) =>
+                {
                     return Err(StepRefusal::Stale(self.taken_over()));
                 }
                 Err(StoreError::Refused(_)) => {}
@@ -519,7 +529,7 @@ impl Desk {
                 Err(Stale::AlreadySettled) => return Ok(seen.value),
                 Err(stale) => return Err(Unsettled::Stale(stale)),
             };
-            let write = step::guarded(&[], &entry, &Expect::Version(seen.version.clone()));
+            let write = step::guarded(&[], None, &entry, &Expect::Version(seen.version.clone()));
             let entry_change = changes(&write).map_err(|why| Unsettled::Unusable(why.to_string()))?;
             let all: Vec<Change> = piece.iter().cloned().chain(entry_change).collect();
             crash::point("step.settle.before");

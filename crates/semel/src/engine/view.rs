@@ -75,6 +75,9 @@ pub fn changes(writes: &[Write]) -> Result<Vec<Change>, RecordError> {
 fn change(write: &Write) -> Result<Change, RecordError> {
     Ok(match write {
         Write::Guard(guard) => guarded(guard),
+        Write::Stands(stands) => {
+            Change::Guard { key: RecordKey::entry(&stands.work), expect: stands.expect.clone() }
+        }
         Write::Lease { resource, lease, expect, ttl_ms } => {
             let key = RecordKey::lease(resource);
             let value = record::encode(&key, lease)?;

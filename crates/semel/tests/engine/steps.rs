@@ -291,3 +291,25 @@ async fn the_output_of_a_step_is_there_once_the_step_is_settled() {
         })
         .await;
 }
+
+/// Nothing is known yet of how it ends: it is neither lost nor a reply that was lost.
+#[tokio::test(start_paused = true)]
+async fn a_step_that_outlives_its_try_is_not_begun_by_the_next_one() {
+    let stage = Stage::new();
+    let mut task = FakeTask::new(&stage, Duration::from_secs(1));
+    task.ends.extend([failed(), failed()]);
+    let slot = Arc::clone(&task.desk);
+    let policy = semel::core::policy::Policy { retries: 1, backoff_ms: 1, ..Default::default() };
+    let job = semel::engine::RunPlan { policy, ..plan("job") };
+    let acting = async {
+        let desk = until_some(|| slot.lock().unwrap().clone()).await;
+        let ticket = run(desk.claim(&step("a")).await);
+        // the second try has begun: the first one's step was waited for, and not for ever
+        tokio::time::sleep(Duration::from_millis(3_500)).await;
+        assert!(matches!(desk.claim(&step("a")).await, Err(StepRefusal::Twice { .. })));
+        desk.settle(ticket, done()).await.unwrap();
+    };
+    let (report, ()) = tokio::join!(stage.run(1, &job, &mut task), acting);
+    assert_eq!((super::ending(&report), task.starts()), (Ending::Failed { code: 1 }, 2));
+    assert_eq!(stage.entry_of("a").await.unwrap().attempts, 1);
+}
