@@ -13,6 +13,7 @@
 //! | `stdio`, `terminal`, `environment` | what the command sees |
 //! | `arguments`, `databases`, `full_disk` | bad input: a clear error, and nothing is lost |
 //! | `inspect` | commands that look, judge and tidy |
+//! | `push` | fenced pushes to git |
 //! | `leases`, `cost` | leases for scripts; syncs and memory |
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
@@ -34,6 +35,7 @@ mod once;
 mod overlap;
 mod payload;
 mod processes;
+mod push;
 mod signals;
 mod stall;
 mod stdio;

@@ -3,7 +3,7 @@
 //!
 //! | sink | how the check and the write become one |
 //! |---|---|
-//! | [`file`] | a lock on the fence file beside the target; the fence advances, then the target is replaced |
+//! | [`mod@file`] | a lock on the fence file beside the target; the fence advances, then the target is replaced |
 //! | [`git`] | one atomic push of the branch together with a fence ref, each with its expected old value |
 //! | [`sql`] | a row check in the user's own transaction |
 //!
