@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::commands::commit_trailer::CommitTrailerArgs;
+use crate::commands::doctor::DoctorArgs;
 use crate::commands::fence::FenceCommand;
 use crate::commands::gate::GateArgs;
 use crate::commands::push::PushArgs;
@@ -106,7 +107,7 @@ pub(crate) enum Command {
     /// Remove what is past its time, and tidy the store
     Gc(GcArgs),
     /// Check the store and this machine, and say what is wrong and how to mend it
-    Doctor,
+    Doctor(DoctorArgs),
     /// See it work: real processes, really killed, with and without Semel
     Demo(DemoArgs),
     /// Print completions for a shell

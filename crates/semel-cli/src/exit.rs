@@ -1,6 +1,7 @@
 //! Exit codes: an interface, decided here and nowhere else.
 
 use semel::engine::{Report, TaskEnd};
+use semel::sink::git::GitSinkError;
 use semel_core::entry::Ending;
 
 /// `lease acquire`: held by another.
@@ -47,6 +48,19 @@ pub(crate) fn code(report: &Report, skip: u8) -> u8 {
             0 => BUSY,
             code => code,
         },
+    }
+}
+
+/// The code for a push that did not happen, or of which nobody knows whether it did.
+pub(crate) fn of_push(why: &GitSinkError) -> u8 {
+    use GitSinkError as E;
+    match why {
+        E::Stale { .. } | E::Clash { .. } => STALE,
+        E::Raced { .. } => BUSY,
+        E::NoTrailer { .. } | E::Shallow | E::Unfenced(_) | E::Usage(_) | E::NoGit { .. } => CONFIG,
+        E::Damaged { .. } => PERSON,
+        // git's own way to say that it did not work
+        _ => 1,
     }
 }
 

@@ -48,7 +48,7 @@ fn main() -> ExitCode {
         Command::History(args) => commands::history::run(&common, args, &around),
         Command::Resolve(args) => commands::resolve::run(&common, args, &around),
         Command::Gc(args) => commands::gc::run(&common, args, &around),
-        Command::Doctor => commands::doctor::run(&common, &around),
+        Command::Doctor(args) => commands::doctor::run(&common, args, &around),
         Command::Completions { shell } => Ok(commands::completions::run(*shell)),
         Command::Man => commands::man::run(),
     };

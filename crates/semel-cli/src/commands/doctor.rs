@@ -5,12 +5,14 @@ use std::path::Path;
 use std::time::Duration;
 
 use anstyle::AnsiColor;
+use clap::Args;
 use semel::engine::Engine;
 use semel::engine::proof::Proof;
 use semel::store::sqlite::Sqlite;
 use semel_supervise::{Contain, Containment, Output, Spec, Stdin, Tree};
 use serde_json::json;
 
+use super::doctor_git;
 use super::ls::each;
 use crate::args::Common;
 use crate::out::{print, print_json};
@@ -24,6 +26,14 @@ const WAL_LONG: u64 = 64 << 20;
 /// A commit slower than this is felt: a run waits for two.
 const COMMIT_SLOW: Duration = Duration::from_millis(100);
 
+/// `semel doctor`
+#[derive(Debug, Args)]
+pub(crate) struct DoctorArgs {
+    /// Check a git remote instead: prove with a stale push, on refs made for it, that it refuses one
+    #[arg(long, value_name = "URL")]
+    git: Option<String>,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Level {
     Good,
@@ -33,26 +43,31 @@ enum Level {
 }
 
 /// What was found, and what to do about it.
-struct Check {
+pub(super) struct Check {
     name: &'static str,
     level: Level,
     what: String,
     mend: &'static str,
 }
 
-fn good(name: &'static str, what: impl Into<String>) -> Check {
+pub(super) fn good(name: &'static str, what: impl Into<String>) -> Check {
     Check { name, level: Level::Good, what: what.into(), mend: "" }
 }
 
-fn note(name: &'static str, what: impl Into<String>, mend: &'static str) -> Check {
+pub(super) fn note(name: &'static str, what: impl Into<String>, mend: &'static str) -> Check {
     Check { name, level: Level::Note, what: what.into(), mend }
 }
 
-fn wrong(name: &'static str, what: impl Into<String>, mend: &'static str) -> Check {
+pub(super) fn wrong(name: &'static str, what: impl Into<String>, mend: &'static str) -> Check {
     Check { name, level: Level::Wrong, what: what.into(), mend }
 }
 
-pub(crate) fn run(common: &Common, around: &Surroundings) -> Result<u8, Trouble> {
+pub(crate) fn run(common: &Common, args: &DoctorArgs, around: &Surroundings) -> Result<u8, Trouble> {
+    if let Some(address) = &args.git {
+        let mut report = Report { json: common.json, wrong: 0 };
+        doctor_git::examine(address, around).into_iter().for_each(|check| report.add(check));
+        return Ok(report.end());
+    }
     let path = plan::sqlite_path(&plan::store_url(common, around)?)?;
     let mut report = Report { json: common.json, wrong: 0 };
     let runtime = runtime()?;
@@ -69,12 +84,10 @@ pub(crate) fn run(common: &Common, around: &Surroundings) -> Result<u8, Trouble>
     };
     machine(around).into_iter().for_each(|check| report.add(check));
     runtime.block_on(async { report.add(containment().await) });
-    if common.json {
-        print_json(json!({ "kind": "doctor", "wrong": report.wrong }));
-    }
+    let code = report.end();
     Ok(match opened {
         Err(()) => exit::STORE,
-        Ok(()) => u8::from(report.wrong > 0),
+        Ok(()) => code,
     })
 }
 
@@ -84,6 +97,14 @@ struct Report {
 }
 
 impl Report {
+    /// The last word, and the exit code.
+    fn end(&self) -> u8 {
+        if self.json {
+            print_json(json!({ "kind": "doctor", "wrong": self.wrong }));
+        }
+        u8::from(self.wrong > 0)
+    }
+
     fn add(&mut self, check: Check) {
         let Check { name, level, what, mend } = check;
         let (word, sign, style) = match level {

@@ -4,6 +4,7 @@ pub(crate) mod commit_trailer;
 pub(crate) mod completions;
 pub(crate) mod demo;
 pub(crate) mod doctor;
+mod doctor_git;
 pub(crate) mod fence;
 mod fence_file;
 mod fence_sql;

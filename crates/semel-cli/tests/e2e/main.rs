@@ -16,6 +16,7 @@
 //! | `inspect` | commands that look, judge and tidy |
 //! | `steps`, `matrix` | effects inside a run, and a crash at every boundary |
 //! | `write` | files that refuse a stale holder |
+//! | `push` | fenced pushes to git |
 //! | `leases`, `cost` | leases for scripts; syncs and memory |
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
@@ -39,6 +40,7 @@ mod once;
 mod overlap;
 mod payload;
 mod processes;
+mod push;
 mod signals;
 mod stall;
 mod stdio;

@@ -221,6 +221,63 @@ fn a_crash_at_every_boundary_of_a_write() {
     assert_eq!(doubts, Vec::<String>::new(), "a fenced write is never in doubt: it is done again");
 }
 
+const GIT: &str = "export GIT_CONFIG_NOSYSTEM=1 GIT_CONFIG_GLOBAL=/dev/null GIT_AUTHOR_NAME=A GIT_AUTHOR_EMAIL=a@example.org
+    export GIT_COMMITTER_NAME=A GIT_COMMITTER_EMAIL=a@example.org";
+
+/// A retry makes another commit, with the same mark.
+const PUSH: &str = "cd repo; git fetch -q; git reset -q --hard origin/main
+    date +%s%N > post; git add post; git commit -q -m post --trailer \"$($SEMEL commit-trailer)\"
+    $SEMEL push origin main";
+
+/// The usual way.
+const PLAIN_PUSH: &str = "cd repo; git fetch -q; git reset -q --hard origin/main
+    date +%s%N > post; git add post; git commit -q -m post; git push -q origin main";
+
+fn repository() -> Home {
+    let home = Home::new();
+    let made =
+        "git init -q --bare -b main remote.git && git clone -q remote.git repo 2>/dev/null && cd repo &&
+        git checkout -q -b main && git commit -q --allow-empty -m first && git push -q -u origin main";
+    home.launch(&mut home.script(&format!("{GIT}; {made}"))).end().exits(0);
+    home
+}
+
+fn pushed(home: &Home) -> Vec<(&'static str, usize)> {
+    let log = home.launch(&mut home.script("git -C remote.git log --format=%s main")).end().exits(0).text();
+    vec![("post", log.lines().filter(|subject| *subject == "post").count())]
+}
+
+fn crashed_pushes(points: &[&str]) {
+    let script: &str = Box::leak(format!("{GIT}; {PUSH}").into_boxed_str());
+    let doubts = matrix(points, || Scene { home: repository(), script, count: pushed });
+    assert_eq!(doubts, Vec::<String>::new(), "a fenced push is never in doubt: it is looked for");
+}
+
+#[test]
+fn a_crash_at_every_boundary_of_the_seal_of_a_push() {
+    if has_crash_points("a_crash_at_every_boundary_of_the_seal_of_a_push") {
+        crashed_pushes(&["git.seal.before", "git.seal.after", "git.looked"]);
+    }
+}
+
+#[test]
+fn a_crash_at_every_boundary_of_the_effect_of_a_push() {
+    if has_crash_points("a_crash_at_every_boundary_of_the_effect_of_a_push") {
+        crashed_pushes(&["git.effect.before", "git.effect.after", "git.done"]);
+    }
+}
+
+/// Killed after the push and before anybody could write that down.
+#[test]
+fn control_a_plain_push_that_is_retried_is_there_twice() {
+    let home = repository();
+    let script = format!("{GIT}; set -e; {PLAIN_PUSH}; test -e ../again || kill -9 $$");
+    home.run("--job j --once", &script).exits(137);
+    std::fs::write(home.path("again"), "").unwrap();
+    home.run("--job j --once", &script).exits(0);
+    assert_eq!(pushed(&home), [("post", 2)]);
+}
+
 /// The same without Semel: killed between the two effects, and started again.
 #[test]
 fn control_a_plain_script_repeats_its_effects() {

@@ -1,1 +1,0 @@
-//! Git: fenced, atomic pushes.
