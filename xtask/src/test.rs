@@ -43,22 +43,49 @@ const ELSEWHERE: [(&str, &str); 2] = [
     ("play", "not a test: the process that other tests kill and stop"),
 ];
 
-/// `cargo xtask torture`: what takes minutes.
-pub(crate) fn torture() -> Result<(), String> {
+/// How many zombies each sink meets at each place, and how many races there are per transport of git.
+const ZOMBIES: u32 = 10_000;
+const RACES: u32 = 2_000;
+
+/// `cargo xtask torture`: what takes minutes, or hours.
+pub(crate) fn torture(words: &[String]) -> Result<(), String> {
+    let (mut model, mut sinks, mut rounds) = (false, false, None);
+    let mut words = words.iter();
+    while let Some(word) = words.next() {
+        match word.as_str() {
+            "model" => model = true,
+            "sinks" => sinks = true,
+            "--rounds" => {
+                let number = words.next().and_then(|n| n.parse::<u32>().ok());
+                rounds = Some(number.ok_or("--rounds needs a number")?);
+            }
+            other => return Err(format!("there is no torture {other:?}: use model or sinks")),
+        }
+    }
     install_missing()?;
     install_nextest()?;
-    call(
-        cargo()
-            .args(["nextest", "run", "--release", "-p", "semel", "--all-features", "--test", "sink_sql"])
-            .args(["--no-capture", "zombie", "crowd"])
-            .env("SEMEL_ROUNDS", "2000"),
-    )?;
-    call(cargo().args(["nextest", "run", "--release", "-p", "semel-core", "--features", "mutants"]).args([
-        "--run-ignored",
-        "only",
-        "--no-capture",
-        "wider_bounds_hold",
-    ]))
+    if sinks || !model {
+        sink("sink_file", &["zombie"], rounds.unwrap_or(ZOMBIES))?;
+        sink("sink_sql", &["zombie", "crowd"], rounds.unwrap_or(ZOMBIES))?;
+        sink("sink_git", &["races"], rounds.unwrap_or(RACES))?;
+        sink("sink_git", &["zombies"], rounds.unwrap_or(ZOMBIES))?;
+    }
+    if model || !sinks {
+        call(
+            cargo()
+                .args(["nextest", "run", "--release", "-p", "semel-core", "--features", "mutants"])
+                .args(["--run-ignored", "only", "--no-capture", "wider_bounds_hold"]),
+        )?;
+    }
+    Ok(())
+}
+
+/// The tests of one sink that have these words in their names, with so many rounds.
+fn sink(name: &str, filter: &[&str], rounds: u32) -> Result<(), String> {
+    println!("{name}: {}, {rounds} rounds", filter.join(" and "));
+    let args =
+        ["nextest", "run", "--release", "-p", "semel", "--all-features", "--no-fail-fast", "--test", name];
+    call(cargo().args(args).arg("--no-capture").args(filter).env("SEMEL_ROUNDS", rounds.to_string()))
 }
 
 #[cfg(test)]
