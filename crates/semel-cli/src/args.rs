@@ -65,6 +65,8 @@ impl Cli {
             Some("run") => alone(&words, Command::Run),
             Some("step") => alone(&words, Command::Step),
             Some("gate") => alone(&words, Command::Gate),
+            Some("write") => alone(&words, Command::Write),
+            Some("push") => alone(&words, Command::Push),
             _ => None,
         };
         read.map_or_else(|| Cli::try_parse_from(words), Ok)

@@ -3,7 +3,7 @@
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use crate::support::{Home, SOON, until};
+use crate::support::{Home, SOON, skipped, until};
 
 /// A step that appends its name to `effects`.
 fn effect(name: &str) -> String {
@@ -415,6 +415,49 @@ fn one_connection_cannot_settle_a_step_that_is_not_its_own() {
         let answer = String::from_utf8_lossy(&answer).into_owned();
         assert!(answer.contains("refused"), "{ask}: {answer}");
     }
+    go.open(1);
+    run.end().exits(0);
+}
+
+#[test]
+fn another_user_is_turned_away_even_with_the_capability() {
+    // SAFETY: no memory is involved.
+    if unsafe { libc::geteuid() } != 0 {
+        return skipped(
+            "another_user_is_turned_away_even_with_the_capability",
+            "only root can become another user",
+        );
+    }
+    // another user may not be able to reach any other
+    if !std::path::Path::new("/usr/bin/python3").exists() {
+        return skipped(
+            "another_user_is_turned_away_even_with_the_capability",
+            "there is no /usr/bin/python3",
+        );
+    }
+    let home = Home::new();
+    let mut go = home.gate("go");
+    let (run, address) = run_with_socket(&home);
+    // were the folder and the socket open to everybody, the kernel's word about the peer would still be asked
+    for path in ["", "state", "state/semel", "state/semel/run"] {
+        let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        std::fs::set_permissions(home.path(path), open).unwrap();
+    }
+    std::fs::set_permissions(&address[2], std::os::unix::fs::PermissionsExt::from_mode(0o666)).unwrap();
+    let ask = "import socket,sys
+s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1])
+head = ('{\"v\":1,\"capability\":\"%s\",\"ask\":\"grant\"}' % sys.argv[2]).encode()
+s.sendall(len(head).to_bytes(4, 'little') + bytes(4) + head)
+try: print(len(s.recv(65536)))
+except ConnectionError: print(0)";
+    let answer = |uid: &str| {
+        let ids = [format!("--reuid={uid}"), format!("--regid={uid}"), "--clear-groups".to_owned()];
+        let mut command = home.plain("setpriv");
+        command.args(ids).args(["/usr/bin/python3", "-c", ask, &address[2], &address[1]]);
+        home.launch(&mut command).end().exits(0).text()
+    };
+    assert_ne!(answer("0"), "0");
+    assert_eq!(answer("65534"), "0");
     go.open(1);
     run.end().exits(0);
 }
