@@ -1,8 +1,11 @@
 //! The desk of a run: where the effects inside it are claimed and settled.
 //!
 //! ```text
-//! claim: load, one durable swap (guarded by the run's lease) ──▶ the effect ──▶ settle: one durable swap
+//! claim: one durable swap (guarded by the run's lease) ──▶ the effect ──▶ settle: one durable swap
 //! ```
+//!
+//! A claim looks first, unless it is made by the first attempt at the work: there is nothing to be found then, and
+//! if there is, the swap says so.
 //!
 //! Everything inside a run, in this process or behind its [socket](super::socket), goes through one desk: it holds
 //! the run's grant and the version of its lease, so that no nested command needs the store. A desk that no longer
@@ -15,7 +18,7 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use semel_core::claim::First;
+use semel_core::claim::{First, View};
 use semel_core::entry::{self, CommandMark, Ending, Entry, Output, RESULT_LIMIT, Settle, Stale, State};
 use semel_core::lease::SeenLease;
 use semel_core::name::Name;
@@ -31,7 +34,7 @@ use super::claim::Unknowns;
 use super::hold::{Held, Trust};
 use super::settle::Unsettled;
 use super::socket::Address;
-use super::view::{LookError, changes};
+use super::view::{LookError, changes_at};
 use super::{Begin, Engine, draw_nonce};
 use crate::crash;
 use crate::store::{Change, Durability, StoreError};
@@ -51,6 +54,8 @@ pub struct Desk {
     begin: Begin,
     lease: Version,
     policy: Policy,
+    /// What the names of its steps' records begin with.
+    steps: String,
     address: OnceLock<Address>,
     trust: Mutex<Trust>,
     book: Mutex<Book>,
@@ -66,6 +71,7 @@ impl std::fmt::Debug for Desk {
 /// What happened at the desk in this try.
 #[derive(Debug, Default)]
 struct Book {
+    tries: u32,
     uses: HashMap<Key, Use>,
     blocked: Option<Entry>,
 }
@@ -111,6 +117,8 @@ pub enum StepBegin {
 /// A step that was claimed and is to be settled.
 #[derive(Debug)]
 pub struct Ticket {
+    key: Key,
+    record: RecordKey,
     seen: Seen<Entry>,
     /// What to do first.
     pub first: First,
@@ -216,6 +224,7 @@ impl Desk {
             begin: held.begin.clone(),
             lease: held.lease.version.clone(),
             policy: policy.clone(),
+            steps: RecordKey::steps_of(held.begin.work.as_ref()),
             address: OnceLock::new(),
             trust: Mutex::new(held.trust),
             book: Mutex::default(),
@@ -243,7 +252,9 @@ impl Desk {
 
     /// A new try begins: its names are its own.
     pub(super) fn new_try(&self) {
-        locked(&self.book).uses.retain(|_, used| *used == Use::Unrecorded);
+        let mut book = locked(&self.book);
+        book.tries = book.tries.saturating_add(1);
+        book.uses.retain(|_, used| *used == Use::Unrecorded);
     }
 
     /// The step that needs a person, if one does.
@@ -323,7 +334,7 @@ impl Desk {
     }
 
     /// The step, as a work of this run.
-    fn step_work(&self, plan: &StepPlan) -> Result<Work, StepRefusal> {
+    pub(crate) fn step_work(&self, plan: &StepPlan) -> Result<Work, StepRefusal> {
         match &self.begin.work {
             None => Err(StepRefusal::NoStepsHere(
                 "a lease without a ledger has no steps: start the script with semel run",
@@ -344,7 +355,7 @@ impl Desk {
         let work = self.step_work(plan)?;
         let key = work.key();
         self.enter(&key, plan)?;
-        let begun = self.claim_work(&work, plan).await;
+        let begun = self.claim_work(&work, key, plan).await;
         let used = match &begun {
             Ok(StepBegin::Run(_)) => Use::Active,
             Ok(StepBegin::Replay(_)) => Use::Done,
@@ -386,14 +397,26 @@ impl Desk {
         }
     }
 
-    async fn claim_work(&self, work: &Work, plan: &StepPlan) -> Result<StepBegin, StepRefusal> {
+    /// Is there surely, or nearly so, no step on record yet?
+    fn is_first(&self) -> bool {
+        self.begin.attempt == 1 && locked(&self.book).tries <= 1
+    }
+
+    async fn claim_work(&self, work: &Work, key: Key, plan: &StepPlan) -> Result<StepBegin, StepRefusal> {
         let of = draw_nonce().map_err(StepRefusal::StoreDown)?;
+        // as `RecordKey::entry` has it, with the run's part made once
+        let record = RecordKey::from_stored(format!("{}{key}", self.steps));
+        let mut guess = self.is_first();
         let Begin { resource, grant, .. } = &self.begin;
         let run = RunsUnder { resource, grant, lease: &self.lease, owner: &self.engine.me };
         let mut resources = Vec::new();
         let mut unknowns = Unknowns::default();
         loop {
-            let view = self.engine.look(Some(work), &resources).await.map_err(down)?;
+            let guessed = std::mem::take(&mut guess);
+            let view = match guessed {
+                true => View::default(),
+                false => self.engine.look_at(Some(record.clone()), &resources).await.map_err(down)?,
+            };
             let ask = StepAsk {
                 work,
                 run,
@@ -417,7 +440,7 @@ impl Desk {
                     let Some(seen) = view.entry else { continue };
                     let torn = seen.value.attempts > 1 && plan.on_lost == OnLost::Probe;
                     let first = if torn { First::Probe } else { First::Run };
-                    return Ok(StepBegin::Run(Ticket { seen, first, of }));
+                    return Ok(StepBegin::Run(Ticket { key, record, seen, first, of }));
                 }
                 StepDecision::Done(entry) => return Ok(StepBegin::Replay(entry)),
                 StepDecision::Person(entry) => return Ok(StepBegin::Person(entry)),
@@ -432,13 +455,14 @@ impl Desk {
                 }
             };
             crash::point("step.claim.before");
-            let changes = changes(&writes).map_err(|why| StepRefusal::Wrong(why.to_string()))?;
+            let changes = changes_at(&record, &writes).map_err(|why| StepRefusal::Wrong(why.to_string()))?;
             match self.engine.store.swap(&changes, Durability::Durable).await {
                 Ok(mut versions) => {
                     crash::point("step.claim.after");
                     return match (answer, versions.pop()) {
                         (Answer::Run { value, first }, Some(version)) => {
-                            Ok(StepBegin::Run(Ticket { seen: Seen { value, version }, first, of }))
+                            let seen = Seen { value, version };
+                            Ok(StepBegin::Run(Ticket { key, record, seen, first, of }))
                         }
                         (Answer::Person(entry), _) => Ok(StepBegin::Person(entry)),
                         (Answer::Run { .. }, None) => Err(StepRefusal::StoreDown(
@@ -446,6 +470,8 @@ impl Desk {
                         )),
                     };
                 }
+                // a guess that was wrong: look
+                Err(StoreError::Refused(_)) if guessed => {}
                 Err(StoreError::Refused(conflict)) if conflict.key == RecordKey::lease(resource) => {
                     return Err(StepRefusal::Stale(self.taken_over()));
                 }
@@ -476,7 +502,7 @@ impl Desk {
 
     /// Record how a step ended.
     pub async fn settle(&self, ticket: Ticket, end: StepEnd) -> Result<Entry, Unsettled> {
-        let key = ticket.work().key();
+        let key = ticket.key;
         let settled = self.settle_ticket(ticket, end).await;
         if let Ok(entry) = settled.as_ref()
             && entry.state.needs_a_person()
@@ -495,11 +521,11 @@ impl Desk {
     }
 
     async fn settle_ticket(&self, ticket: Ticket, end: StepEnd) -> Result<Entry, Unsettled> {
-        let Ticket { mut seen, of, .. } = ticket;
+        let Ticket { record, mut seen, of, .. } = ticket;
         let trust_ends = locked(&self.trust).ends;
         let give_up = trust_ends.max(self.engine.clock.now().plus_ms(PATIENCE_MS));
-        let work = seen.value.work.clone();
-        let piece = end.last_piece.as_ref().map(|(n, bytes)| piece_of(&work, &of, *n, bytes)).transpose()?;
+        let last = end.last_piece.as_ref();
+        let piece = last.map(|(n, bytes)| piece_of(&seen.value.work, &of, *n, bytes)).transpose()?;
         let settle = Settle {
             grant: &self.begin.grant,
             ending: end.ending,
@@ -515,7 +541,8 @@ impl Desk {
                 Err(stale) => return Err(Unsettled::Stale(stale)),
             };
             let write = step::guarded(&[], &entry, &Expect::Version(seen.version.clone()));
-            let entry_change = changes(&write).map_err(|why| Unsettled::Unusable(why.to_string()))?;
+            let entry_change =
+                changes_at(&record, &write).map_err(|why| Unsettled::Unusable(why.to_string()))?;
             let all: Vec<Change> = piece.iter().cloned().chain(entry_change).collect();
             crash::point("step.settle.before");
             let failed = match self.engine.store.swap(&all, Durability::Durable).await {
@@ -532,7 +559,7 @@ impl Desk {
                 }
                 tokio::time::sleep(PAUSE).await;
             }
-            match self.engine.look(Some(&work), &[]).await {
+            match self.engine.look_at(Some(record.clone()), &[]).await {
                 Ok(view) => match view.entry {
                     Some(found) => seen = found,
                     None => return Err(Unsettled::Stale(Stale::MovedOn { state: "absent" })),
