@@ -9,6 +9,8 @@ use crate::dist;
 use crate::stats::{Ratio, median, quantile};
 use crate::tools::{call, cargo, install_missing};
 
+mod steps;
+
 struct Options {
     rounds: usize,
     entries: u64,
@@ -25,9 +27,11 @@ pub(crate) fn run(words: &[String]) -> Result<(), String> {
         match word.as_str() {
             "--rounds" => options.rounds = usize::try_from(number(words.next())?).unwrap_or(usize::MAX),
             "--entries" => options.entries = number(words.next())?,
-            "run" | "ledger" | "memory" | "sqlite" | "all" => names.push(word.as_str()),
+            "run" | "ledger" | "memory" | "sqlite" | "steps" | "all" => names.push(word.as_str()),
             other => {
-                return Err(format!("there is no bench {other:?}: use run, ledger, memory, sqlite or all"));
+                return Err(format!(
+                    "there is no bench {other:?}: use run, ledger, memory, sqlite, steps or all"
+                ));
             }
         }
     }
@@ -43,6 +47,9 @@ pub(crate) fn run(words: &[String]) -> Result<(), String> {
     }
     if all || names.contains(&"ledger") {
         stage.ledger(&options)?;
+    }
+    if names.contains(&"steps") || names.contains(&"all") {
+        stage.steps()?;
     }
     if names.contains(&"sqlite") || names.contains(&"all") {
         call(cargo().args(["run", "--quiet", "--release", "-p", "semel", "--example", "bench_sqlite"]))?;

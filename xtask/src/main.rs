@@ -13,7 +13,7 @@ use std::process::ExitCode;
 
 const USAGE: &str = "\
 cargo xtask test [FILTER…]      install what the tests need, run every test, name every skip
-cargo xtask bench [run|ledger|memory|sqlite|all] [--rounds N] [--entries N]
+cargo xtask bench [run|ledger|memory|sqlite|steps|all] [--rounds N] [--entries N]
                                 ratios against a floor or a peer, interleaved in one go
 cargo xtask dist                the binary as it is released: on Linux, linked statically
 cargo xtask torture [model] [sinks] [--rounds N]

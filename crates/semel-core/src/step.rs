@@ -26,6 +26,8 @@ use crate::work::Work;
 /// The run that a step belongs to.
 #[derive(Clone, Copy, Debug)]
 pub struct RunsUnder<'a> {
+    /// Its work.
+    pub work: &'a Work,
     /// The resource that it holds.
     pub resource: &'a Name,
     /// Under this grant.
@@ -121,8 +123,8 @@ pub fn guarded(guards: &[Guard], stands: Option<&Stands>, entry: &Entry, expect:
 
 /// The run must still be the one on record.
 fn run_stands(ask: &StepAsk<'_>) -> Option<Stands> {
-    let run = ask.work.run().filter(|_| !mutant::on(Mutant::StepBesideItsRun))?;
-    Some(Stands { work: run, expect: Expect::Version(ask.run.entry.clone()) })
+    let stands = Stands { work: ask.run.work.clone(), expect: Expect::Version(ask.run.entry.clone()) };
+    Some(stands).filter(|_| !mutant::on(Mutant::StepBesideItsRun))
 }
 
 /// What may this run do with this step?

@@ -434,8 +434,14 @@ fn next_of_step(view: &View, work: &Work, me: &Owner, now_ms: u64) -> Result<Nex
     };
     // the next run, as far as it is known: nobody draws this nonce, and what it would write is not written
     let grant = Grant { token: Token::FIRST, nonce: Nonce::from_bytes([0; 16]) };
-    let run =
-        RunsUnder { resource, grant: &grant, lease: &Version::new(""), entry: &Version::new(""), owner: me };
+    let run = RunsUnder {
+        work,
+        resource,
+        grant: &grant,
+        lease: &Version::new(""),
+        entry: &Version::new(""),
+        owner: me,
+    };
     let (on_lost, keep_ms) =
         entry.map_or((OnLost::Hold, 0), |entry| (entry.terms.on_lost, entry.terms.keep_ms));
     let ask = StepAsk { work, run, on_lost, keep_ms, command: None, now_ms };

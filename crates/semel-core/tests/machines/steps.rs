@@ -23,7 +23,9 @@ fn step() -> Work {
 /// What a run that holds `resource` under this grant, at version 7, may do with its step.
 fn ask(view: &View, resource: &str, grant: Grant, on_lost: OnLost) -> StepDecision {
     let (resource, lease, owner) = (name(resource), Version::from(7), owner(9));
+    let of = work();
     let run = RunsUnder {
+        work: &of,
         resource: &resource,
         grant: &grant,
         lease: &lease,

@@ -221,6 +221,7 @@ impl World {
         let ask = StepAsk {
             work: &WORK[record],
             run: RunsUnder {
+                work: &WORK[0],
                 resource: &RESOURCE[held.resource],
                 grant: &grant,
                 lease: &lease,

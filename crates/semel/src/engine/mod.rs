@@ -225,7 +225,7 @@ pub enum Event<'a> {
 }
 
 /// Watches a run.
-pub type Tell<'a> = &'a mut dyn FnMut(Event<'_>);
+pub type Tell<'a> = &'a mut (dyn FnMut(Event<'_>) + Send);
 
 /// How a run came out.
 #[derive(Clone, Debug)]

@@ -26,7 +26,15 @@ pub enum LookError {
 impl Engine {
     /// The entry of a work and the leases of these resources, in one load.
     pub async fn look(&self, work: Option<&Work>, resources: &[Name]) -> Result<View, LookError> {
-        let entry_key = work.map(RecordKey::entry);
+        self.look_at(work.map(RecordKey::entry), resources).await
+    }
+
+    /// As [`look`](Engine::look), where the name of the entry's record is known.
+    pub(super) async fn look_at(
+        &self,
+        entry_key: Option<RecordKey>,
+        resources: &[Name],
+    ) -> Result<View, LookError> {
         let keys: Vec<RecordKey> =
             entry_key.iter().cloned().chain(resources.iter().map(RecordKey::lease)).collect();
         let loaded = self.store.load(&keys).await?;
@@ -69,10 +77,15 @@ pub fn seen_entry(record: &Record) -> Result<Seen<Entry>, RecordError> {
 
 /// What the rules want written, as changes of a swap.
 pub fn changes(writes: &[Write]) -> Result<Vec<Change>, RecordError> {
-    writes.iter().map(change).collect()
+    writes.iter().map(|write| change(write, None)).collect()
 }
 
-fn change(write: &Write) -> Result<Change, RecordError> {
+/// As [`changes`], where the name of the only entry's record is known: it takes several digests to find.
+pub(super) fn changes_at(entry_key: &RecordKey, writes: &[Write]) -> Result<Vec<Change>, RecordError> {
+    writes.iter().map(|write| change(write, Some(entry_key))).collect()
+}
+
+fn change(write: &Write, entry_key: Option<&RecordKey>) -> Result<Change, RecordError> {
     Ok(match write {
         Write::Guard(guard) => guarded(guard),
         Write::Stands(stands) => {
@@ -84,7 +97,7 @@ fn change(write: &Write) -> Result<Change, RecordError> {
             Change::Put { key, expect: expect.clone(), value, ttl: ttl_ms.map(Duration::from_millis) }
         }
         Write::Entry { entry, expect } => {
-            let key = RecordKey::entry(&entry.work);
+            let key = entry_key.cloned().unwrap_or_else(|| RecordKey::entry(&entry.work));
             let value = record::encode(&key, entry)?;
             Change::Put { key, expect: expect.clone(), value, ttl: None }
         }

@@ -1,8 +1,11 @@
 //! The desk of a run: where the effects inside it are claimed and settled.
 //!
 //! ```text
-//! claim: load, one durable swap (guarded by the run's lease) ──▶ the effect ──▶ settle: one durable swap
+//! claim: one durable swap (guarded by the run's lease) ──▶ the effect ──▶ settle: one durable swap
 //! ```
+//!
+//! A claim looks first, unless it is made by the first attempt at the work: there is nothing to be found then, and
+//! if there is, the swap says so.
 //!
 //! Everything inside a run, in this process or behind its [socket](super::socket), goes through one desk: it holds
 //! the run's grant and the version of its lease, so that no nested command needs the store. A desk that no longer
@@ -11,27 +14,29 @@
 //! Not guaranteed: that an effect which was begun ends before the lease does. That is the supervisor's, and at the
 //! target the fence's.
 
+mod said;
+
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use semel_core::claim::First;
-use semel_core::entry::{self, CommandMark, Ending, Entry, Output, RESULT_LIMIT, Settle, Stale, State};
+use semel_core::claim::{First, View};
+use semel_core::entry::{self, Ending, Entry, RESULT_LIMIT, Settle, Stale, State};
 use semel_core::lease::SeenLease;
-use semel_core::name::Name;
 use semel_core::policy::{OnLost, Policy};
 use semel_core::record::{Expect, RecordKey, Seen, Standing, Version};
 use semel_core::step::{self, RunsUnder, StepAsk, StepDecision};
 use semel_core::token::Nonce;
 use semel_core::work::{Key, Work};
-use serde_json::Value;
 use tokio::sync::Notify;
+
+pub use said::{Shut, StepBegin, StepEnd, StepPlan, StepRefusal, Ticket, Verified};
 
 use super::claim::Unknowns;
 use super::hold::{Held, Trust};
 use super::settle::Unsettled;
 use super::socket::Address;
-use super::view::{LookError, changes};
+use super::view::{LookError, changes_at};
 use super::{Begin, Engine, draw_nonce};
 use crate::crash;
 use crate::store::{Change, Durability, StoreError};
@@ -53,6 +58,8 @@ pub struct Desk {
     /// The version of the run's entry; none for a lease without a ledger.
     entry: Option<Version>,
     policy: Policy,
+    /// What the names of its steps' records begin with.
+    steps: String,
     address: OnceLock<Address>,
     trust: Mutex<Trust>,
     book: Mutex<Book>,
@@ -68,6 +75,7 @@ impl std::fmt::Debug for Desk {
 /// What happened at the desk in this try.
 #[derive(Debug, Default)]
 struct Book {
+    tries: u32,
     uses: HashMap<Key, Use>,
     blocked: Option<Entry>,
 }
@@ -85,128 +93,6 @@ enum Use {
     Unrecorded,
 }
 
-/// A step, as its run asks for it.
-#[derive(Clone, Debug)]
-pub struct StepPlan {
-    /// Its name.
-    pub name: Name,
-    /// Which use of the name this is, from 1.
-    pub nth: u32,
-    /// What to do if the last attempt is lost.
-    pub on_lost: OnLost,
-    /// The command, by its mark.
-    pub command: Option<CommandMark>,
-}
-
-/// What may be done with a step.
-#[derive(Debug)]
-#[allow(clippy::large_enum_variant)] // one per step
-pub enum StepBegin {
-    /// The intent is on record: do it, then settle.
-    Run(Ticket),
-    /// It is done.
-    Replay(Entry),
-    /// A person is needed.
-    Person(Entry),
-}
-
-/// A step that was claimed and is to be settled.
-#[derive(Debug)]
-pub struct Ticket {
-    seen: Seen<Entry>,
-    /// What to do first.
-    pub first: First,
-    /// What the pieces of its output are known by.
-    pub of: Nonce,
-}
-
-impl Ticket {
-    /// The step, as a work.
-    pub fn work(&self) -> &Work {
-        &self.seen.value.work
-    }
-
-    /// 1 for the first attempt.
-    pub fn attempt(&self) -> u32 {
-        self.seen.value.attempts
-    }
-}
-
-/// How a step ended.
-#[derive(Clone, Debug)]
-pub struct StepEnd {
-    /// How.
-    pub ending: Ending,
-    /// What it wrote.
-    pub output: Option<Output>,
-    /// The last piece of that, with its number.
-    pub last_piece: Option<(u32, Vec<u8>)>,
-    /// What came out, of a step in this process.
-    pub result: Option<Value>,
-}
-
-impl StepEnd {
-    /// An ending, and nothing more.
-    pub fn of(ending: Ending) -> StepEnd {
-        StepEnd { ending, output: None, last_piece: None, result: None }
-    }
-}
-
-/// Why a step may not be done.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum StepRefusal {
-    /// The run no longer holds its lease.
-    #[error("{0}")]
-    Stale(String),
-    /// The name is used twice.
-    #[error(
-        "the step {name} is used twice in this run: rename the second use, or number it with --nth {next} (which stays its number on every retry)"
-    )]
-    Twice {
-        /// The name, with its number if it has one.
-        name: String,
-        /// A number for the second use.
-        next: u32,
-    },
-    /// There is no ledger to remember the step in, or nothing that could be retried.
-    #[error("{0}")]
-    NoStepsHere(&'static str),
-    /// It is no step.
-    #[error("{0}")]
-    Wrong(String),
-    /// The store cannot be reached.
-    #[error("{0}")]
-    StoreDown(String),
-}
-
-/// The lease, verified with the store just now.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Verified {
-    /// It lives so long without a renewal, less the margin.
-    pub left_ms: u64,
-}
-
-/// Why a gate stays closed.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Shut {
-    /// The run no longer holds its lease.
-    #[error("{0}")]
-    Stale(String),
-    /// The lease never lives that long.
-    #[error(
-        "{need_ms} ms are needed, and the lease lives {most_ms} ms without a renewal: give the run a longer --ttl"
-    )]
-    TooShort {
-        /// What is needed.
-        need_ms: u64,
-        /// What there can be.
-        most_ms: u64,
-    },
-    /// The store cannot be asked.
-    #[error("{0}")]
-    StoreDown(String),
-}
-
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -219,6 +105,7 @@ impl Desk {
             lease: held.lease.version.clone(),
             entry: held.entry.as_ref().map(|seen| seen.version.clone()),
             policy: policy.clone(),
+            steps: RecordKey::steps_of(held.begin.work.as_ref()),
             address: OnceLock::new(),
             trust: Mutex::new(held.trust),
             book: Mutex::default(),
@@ -251,8 +138,10 @@ impl Desk {
 
     /// A new try begins: its names are its own.
     pub(super) fn new_try(&self) {
+        let mut book = locked(&self.book);
+        book.tries = book.tries.saturating_add(1);
         // one that is still being settled is no lost reply of the next try
-        locked(&self.book).uses.retain(|_, used| matches!(used, Use::Unrecorded | Use::Active));
+        book.uses.retain(|_, used| matches!(used, Use::Unrecorded | Use::Active));
     }
 
     /// The step that needs a person, if one does.
@@ -332,7 +221,7 @@ impl Desk {
     }
 
     /// The step, as a work of this run.
-    fn step_work(&self, plan: &StepPlan) -> Result<Work, StepRefusal> {
+    pub(crate) fn step_work(&self, plan: &StepPlan) -> Result<Work, StepRefusal> {
         match &self.begin.work {
             None => Err(StepRefusal::NoStepsHere(
                 "a lease without a ledger has no steps: start the script with semel run",
@@ -353,7 +242,7 @@ impl Desk {
         let work = self.step_work(plan)?;
         let key = work.key();
         self.enter(&key, plan)?;
-        let begun = self.claim_work(&work, plan).await;
+        let begun = self.claim_work(&work, key, plan).await;
         let used = match &begun {
             Ok(StepBegin::Run(_)) => Use::Active,
             Ok(StepBegin::Replay(_)) => Use::Done,
@@ -395,17 +284,30 @@ impl Desk {
         }
     }
 
-    async fn claim_work(&self, work: &Work, plan: &StepPlan) -> Result<StepBegin, StepRefusal> {
+    /// Is there surely, or nearly so, no step on record yet?
+    fn is_first(&self) -> bool {
+        self.begin.attempt == 1 && locked(&self.book).tries <= 1
+    }
+
+    async fn claim_work(&self, work: &Work, key: Key, plan: &StepPlan) -> Result<StepBegin, StepRefusal> {
         let of = draw_nonce().map_err(StepRefusal::StoreDown)?;
+        // as `RecordKey::entry` has it, with the run's part made once
+        let record = RecordKey::from_stored(format!("{}{key}", self.steps));
+        let mut guess = self.is_first();
         let Begin { resource, grant, .. } = &self.begin;
-        let Some(entry) = &self.entry else {
+        let (Some(entry), Some(run_work)) = (&self.entry, &self.begin.work) else {
             return Err(StepRefusal::NoStepsHere("a lease without a ledger has no steps"));
         };
-        let run = RunsUnder { resource, grant, lease: &self.lease, entry, owner: &self.engine.me };
+        let run =
+            RunsUnder { work: run_work, resource, grant, lease: &self.lease, entry, owner: &self.engine.me };
         let mut resources = Vec::new();
         let mut unknowns = Unknowns::default();
         loop {
-            let view = self.engine.look(Some(work), &resources).await.map_err(down)?;
+            let guessed = std::mem::take(&mut guess);
+            let view = match guessed {
+                true => View::default(),
+                false => self.engine.look_at(Some(record.clone()), &resources).await.map_err(down)?,
+            };
             let ask = StepAsk {
                 work,
                 run,
@@ -429,7 +331,7 @@ impl Desk {
                     let Some(seen) = view.entry else { continue };
                     let torn = seen.value.attempts > 1 && plan.on_lost == OnLost::Probe;
                     let first = if torn { First::Probe } else { First::Run };
-                    return Ok(StepBegin::Run(Ticket { seen, first, of }));
+                    return Ok(StepBegin::Run(Ticket { key, record, seen, first, of }));
                 }
                 StepDecision::Done(entry) => return Ok(StepBegin::Replay(entry)),
                 StepDecision::Person(entry) => return Ok(StepBegin::Person(entry)),
@@ -444,13 +346,14 @@ impl Desk {
                 }
             };
             crash::point("step.claim.before");
-            let changes = changes(&writes).map_err(|why| StepRefusal::Wrong(why.to_string()))?;
+            let changes = changes_at(&record, &writes).map_err(|why| StepRefusal::Wrong(why.to_string()))?;
             match self.engine.store.swap(&changes, Durability::Durable).await {
                 Ok(mut versions) => {
                     crash::point("step.claim.after");
                     return match (answer, versions.pop()) {
                         (Answer::Run { value, first }, Some(version)) => {
-                            Ok(StepBegin::Run(Ticket { seen: Seen { value, version }, first, of }))
+                            let seen = Seen { value, version };
+                            Ok(StepBegin::Run(Ticket { key, record, seen, first, of }))
                         }
                         (Answer::Person(entry), _) => Ok(StepBegin::Person(entry)),
                         (Answer::Run { .. }, None) => Err(StepRefusal::StoreDown(
@@ -458,6 +361,8 @@ impl Desk {
                         )),
                     };
                 }
+                // a guess that was wrong: look
+                Err(StoreError::Refused(_)) if guessed => {}
                 Err(StoreError::Refused(conflict))
                     if conflict.key == RecordKey::lease(resource)
                         || self.begin.work.as_ref().map(RecordKey::entry).as_ref() == Some(&conflict.key) =>
@@ -491,7 +396,7 @@ impl Desk {
 
     /// Record how a step ended.
     pub async fn settle(&self, ticket: Ticket, end: StepEnd) -> Result<Entry, Unsettled> {
-        let key = ticket.work().key();
+        let key = ticket.key;
         let settled = self.settle_ticket(ticket, end).await;
         if let Ok(entry) = settled.as_ref()
             && entry.state.needs_a_person()
@@ -510,11 +415,11 @@ impl Desk {
     }
 
     async fn settle_ticket(&self, ticket: Ticket, end: StepEnd) -> Result<Entry, Unsettled> {
-        let Ticket { mut seen, of, .. } = ticket;
+        let Ticket { record, mut seen, of, .. } = ticket;
         let trust_ends = locked(&self.trust).ends;
         let give_up = trust_ends.max(self.engine.clock.now().plus_ms(PATIENCE_MS));
-        let work = seen.value.work.clone();
-        let piece = end.last_piece.as_ref().map(|(n, bytes)| piece_of(&work, &of, *n, bytes)).transpose()?;
+        let last = end.last_piece.as_ref();
+        let piece = last.map(|(n, bytes)| piece_of(&seen.value.work, &of, *n, bytes)).transpose()?;
         let settle = Settle {
             grant: &self.begin.grant,
             ending: end.ending,
@@ -530,7 +435,8 @@ impl Desk {
                 Err(stale) => return Err(Unsettled::Stale(stale)),
             };
             let write = step::guarded(&[], None, &entry, &Expect::Version(seen.version.clone()));
-            let entry_change = changes(&write).map_err(|why| Unsettled::Unusable(why.to_string()))?;
+            let entry_change =
+                changes_at(&record, &write).map_err(|why| Unsettled::Unusable(why.to_string()))?;
             let all: Vec<Change> = piece.iter().cloned().chain(entry_change).collect();
             crash::point("step.settle.before");
             let failed = match self.engine.store.swap(&all, Durability::Durable).await {
@@ -547,7 +453,7 @@ impl Desk {
                 }
                 tokio::time::sleep(PAUSE).await;
             }
-            match self.engine.look(Some(&work), &[]).await {
+            match self.engine.look_at(Some(record.clone()), &[]).await {
                 Ok(view) => match view.entry {
                     Some(found) => seen = found,
                     None => return Err(Unsettled::Stale(Stale::MovedOn { state: "absent" })),
