@@ -146,6 +146,10 @@ pub(crate) struct RunArgs {
     /// A JSON pointer into the payload that may differ; may be repeated
     #[arg(long, value_name = "POINTER", help_heading = "Payload")]
     pub(crate) volatile: Vec<String>,
+    /// Claim nothing and record nothing: run the command, while its steps, gates, writes and pushes only say what they
+    /// would do
+    #[arg(long)]
+    pub(crate) rehearse: bool,
     /// Exit with this code when rightly skipped
     #[arg(long, value_name = "N", help_heading = "Policies")]
     pub(crate) skip_code: Option<u8>,

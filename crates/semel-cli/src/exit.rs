@@ -64,7 +64,7 @@ pub(crate) fn of_push(why: &GitSinkError) -> u8 {
     }
 }
 
-fn of_task(end: TaskEnd) -> u8 {
+pub(crate) fn of_task(end: TaskEnd) -> u8 {
     match end {
         TaskEnd::Exited(code) => u8::try_from(code & 0xff).unwrap_or(1),
         TaskEnd::Killed(signal) => by_signal(signal),

@@ -41,6 +41,8 @@ pub(crate) struct CommandTask<'a> {
     result: Option<ResultFile>,
     /// How the commands inside the run reach it.
     address: Option<OsString>,
+    /// Nothing is held: no token is told.
+    rehearsal: bool,
 }
 
 /// The file in which a run's result is looked for, removed when this is dropped. It is the command that makes it.
@@ -99,6 +101,7 @@ impl<'a> CommandTask<'a> {
             deadline: None,
             result: None,
             address: None,
+            rehearsal: false,
         }
     }
 
@@ -106,12 +109,18 @@ impl<'a> CommandTask<'a> {
     fn environment(&self, begin: &Begin) -> Vec<(OsString, OsString)> {
         let mut vars: Vec<_> = self.around.inheritable().cloned().collect();
         let mut held: Vec<String> = self.around.held().iter().map(|(r, t)| format!("{r}={t}")).collect();
-        held.push(format!("{}={}", begin.resource, begin.grant.token));
+        if !self.rehearsal {
+            held.push(format!("{}={}", begin.resource, begin.grant.token));
+        }
         vars.retain(|(name, _)| name != "SEMEL_HELD");
         let mut set = |name: &str, value: String| vars.push((name.into(), value.into()));
         set("SEMEL_RESOURCE", begin.resource.to_string());
-        set("SEMEL_TOKEN", begin.grant.token.to_string());
-        set("SEMEL_NONCE", begin.grant.nonce.to_string());
+        if self.rehearsal {
+            set("SEMEL_REHEARSAL", "1".to_owned());
+        } else {
+            set("SEMEL_TOKEN", begin.grant.token.to_string());
+            set("SEMEL_NONCE", begin.grant.nonce.to_string());
+        }
         set("SEMEL_HELD", held.join(","));
         if let Some(work) = &begin.work {
             set("SEMEL_KEY", work.key().to_string());
@@ -161,6 +170,7 @@ fn not_started(why: &SpawnError) -> NotStarted {
 impl Task for CommandTask<'_> {
     async fn start(&mut self, begin: &Begin, desk: &Arc<Desk>) -> Result<(), NotStarted> {
         self.address = desk.address().map(Address::to_text);
+        self.rehearsal = desk.is_rehearsal();
         if begin.work.is_some() && self.result.is_none() {
             let result = ResultFile::new(&self.runs, &begin.grant.nonce);
             self.result = Some(result.map_err(|why| NotStarted {

@@ -5,9 +5,10 @@ use semel_core::claim::Busy;
 use semel_core::entry::{Ending, Entry, State};
 use semel_core::lease::Before;
 use semel_core::payload::Change;
-use semel_core::story::ended;
+use semel_core::story::{Next, ended};
 use serde_json::{Value, json};
 
+use super::find;
 use crate::args::{Common, RunArgs};
 use crate::out::{Voice, span, when};
 use crate::plan::{self, Surroundings};
@@ -19,6 +20,9 @@ use crate::{exit, runtime};
 pub(crate) fn run(common: &Common, args: &RunArgs, around: &Surroundings) -> Result<u8, Trouble> {
     let run = plan::run(common, args, around)?;
     let voice = Voice::new(common);
+    if args.rehearse {
+        return rehearse(common, run, around, voice);
+    }
     let state_dir = plan::private_dir(common, around)?;
     let engine = plan::engine(common, around)?;
     let mut task = CommandTask::new(run.command, run.probe, around, &state_dir, voice);
@@ -35,6 +39,36 @@ pub(crate) fn run(common: &Common, args: &RunArgs, around: &Surroundings) -> Res
     let code = exit::code(&report, run.skip_code);
     speak(&voice, &run.plan.what, &report, code);
     Ok(code)
+}
+
+/// What would be done, and the command run as if.
+fn rehearse(common: &Common, run: plan::Run, around: &Surroundings, voice: Voice) -> Result<u8, Trouble> {
+    let state_dir = plan::private_dir(common, around)?;
+    let engine = find::ledger(common, around)?;
+    let plan::Run { plan, command, probe, skip_code } = run;
+    let Some(work) = &plan.work else { return Err(Trouble::config("there is nothing to rehearse")) };
+    let mut task = CommandTask::new(command, probe, around, &state_dir, voice);
+    runtime()?.block_on(async {
+        let next = engine.outlook(work).await?.next;
+        voice.say(&format!("rehearsal: a run of {work} would {}", next.words(find::words())));
+        let attempt = match &next {
+            Next::Run { attempt, .. } | Next::Probe { attempt, .. } => *attempt,
+            Next::Person(_) => return Ok(exit::PERSON),
+            Next::Refuse(_) => return Ok(exit::CONFIG),
+            _ => return Ok(skip_code),
+        };
+        let signals = semel_supervise::Signals::install();
+        let signals = signals.map_err(|why| Trouble::config(format!("cannot watch for signals: {why}")))?;
+        let ended = engine.rehearse(&plan, attempt, &mut task, &mut ProcessSignals(signals)).await;
+        match ended {
+            Ok(end) => {
+                let code = exit::of_task(end);
+                voice.say(&format!("rehearsal: its command ended with {code}; nothing is on record"));
+                Ok(code)
+            }
+            Err(why) => Err(Trouble::with_code(u8::try_from(why.code).unwrap_or(126), why.why)),
+        }
+    })
 }
 
 /// The plan through the engine, with the signals of this process.

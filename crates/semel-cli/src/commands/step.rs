@@ -98,6 +98,10 @@ pub(crate) fn run(common: &Common, args: &StepArgs, around: &Surroundings) -> Re
             });
             ("replayed", step.replay(&mut client, output)?)
         }
+        Answer::Would { what } => {
+            step.voice.say(&format!("rehearsal: the step {} would {what}", step.name));
+            ("rehearsed", 0)
+        }
         // the run says so, once, when it ends
         Answer::Person { step: what, state } => {
             step.voice.detail(|| format!("step {what} is not run: it is {state}"));

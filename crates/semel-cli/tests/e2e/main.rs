@@ -15,6 +15,7 @@
 //! | `fence_sql` | the fence in the user's own database |
 //! | `inspect` | commands that look, judge and tidy |
 //! | `steps`, `matrix` | effects inside a run, and a crash at every boundary |
+//! | `rehearsal` | a run as if |
 //! | `write` | files that refuse a stale holder |
 //! | `push` | fenced pushes to git |
 //! | `leases`, `cost` | leases for scripts; syncs and memory |
@@ -41,6 +42,7 @@ mod overlap;
 mod payload;
 mod processes;
 mod push;
+mod rehearsal;
 mod signals;
 mod stall;
 mod stdio;

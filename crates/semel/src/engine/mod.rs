@@ -38,6 +38,7 @@ pub mod journal;
 pub mod lease;
 pub mod ledger;
 pub mod proof;
+mod rehearse;
 mod run;
 mod settle;
 pub mod socket;

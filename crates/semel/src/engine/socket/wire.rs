@@ -112,6 +112,18 @@ pub enum Answer {
         /// Its state, in one word.
         state: String,
     },
+    /// This is a rehearsal: nothing is done, and this would be; to be read after "would".
+    Would {
+        /// What.
+        what: String,
+    },
+    /// This is a rehearsal: nothing is held.
+    Rehearsal {
+        /// What would be held.
+        resource: Name,
+        /// The work; `None` for a lease without a ledger.
+        work: Option<Work>,
+    },
     /// It is kept.
     Kept,
     /// It is on record.
