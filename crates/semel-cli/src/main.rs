@@ -25,6 +25,7 @@ use crate::trouble::Trouble;
 
 fn main() -> ExitCode {
     heap::warm();
+    semel_supervise::outlive_file_limit();
     let cli = match Cli::read(std::env::args_os().collect()) {
         Ok(cli) => cli,
         Err(why) => return usage(&why),

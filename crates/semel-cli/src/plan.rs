@@ -246,10 +246,10 @@ pub(crate) fn program(words: &[OsString], around: &Surroundings) -> Result<Progr
 }
 
 /// The mark of a command: its name and a digest, never its arguments.
-pub(crate) fn mark(program: &Program) -> CommandMark {
-    let name = Path::new(program.argv.first().map_or(OsStr::new(""), OsString::as_os_str));
+pub(crate) fn mark(argv: &[OsString]) -> CommandMark {
+    let name = Path::new(argv.first().map_or(OsStr::new(""), OsString::as_os_str));
     let name = name.file_name().unwrap_or(name.as_os_str()).to_string_lossy();
-    CommandMark::of(&name, program.argv.iter().map(|argument| argument.as_bytes()))
+    CommandMark::of(&name, argv.iter().map(|argument| argument.as_bytes()))
 }
 
 /// `semel run`, resolved.
@@ -273,7 +273,7 @@ pub(crate) fn run(common: &Common, args: &RunArgs, around: &Surroundings) -> Res
         resources,
         policy,
         payload,
-        command: Some(mark(&command)),
+        command: Some(mark(&command.argv)),
         nested: Some(private_dir(common, around)?.join("run")),
     };
     Ok(Run { plan, command, probe, skip_code: args.skip_code.unwrap_or(0) })

@@ -54,6 +54,6 @@ pub use cgroup::remove_stale_leaves;
 pub use clock::{boottime, sleep_boottime};
 pub use process::Process;
 pub use resolve::resolve;
-pub use signals::{Caught, Signals};
+pub use signals::{Caught, Signals, outlive_file_limit};
 pub use spec::{Contain, Containment, Output, SpawnError, Spec, Stdin};
 pub use tree::{Ended, Exit, Leftovers, Tree};

@@ -119,6 +119,15 @@ impl Drop for Catcher {
     }
 }
 
+/// From now on a write past the limit on the size of files (`ulimit -f`) fails in this process instead of ending it.
+/// What it starts finds the signal as it was: a program does not inherit a handler.
+pub fn outlive_file_limit() {
+    extern "C" fn nothing(_: i32) {}
+    if !sys::is_ignored(libc::SIGXFSZ) {
+        sys::set_disposition(libc::SIGXFSZ, nothing as extern "C" fn(_) as libc::sighandler_t);
+    }
+}
+
 extern "C" fn handle(signo: i32, info: *mut libc::siginfo_t, _context: *mut libc::c_void) {
     #[cfg(target_os = "linux")]
     // SAFETY: the kernel passes a valid siginfo to an SA_SIGINFO handler.

@@ -89,7 +89,7 @@ impl Steps {
                 (None, _) => String::new(),
             };
             let output = entry.output.as_ref().map(|output| match output.kept {
-                true => format!("{} bytes", output.out_bytes + output.err_bytes),
+                true => format!("{} bytes", output.out_bytes.saturating_add(output.err_bytes)),
                 false => "not kept".to_owned(),
             });
             table.row([

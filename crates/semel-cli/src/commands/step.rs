@@ -1,6 +1,7 @@
 //! `semel step`: one effect of a run, done once, its output replayed on a retry.
 
 use std::ffi::OsString;
+use std::io;
 use std::path::Path;
 use std::time::Duration;
 
@@ -12,14 +13,14 @@ use semel_core::entry::{Ending, Output};
 use semel_core::name::Name;
 use semel_core::policy::{OnLost, PolicyError};
 use semel_core::work::Key;
-use semel_supervise::{Capture, Exit, Finished, capture, pass_on};
+use semel_supervise::{Capture, Exit, Finished, SpawnError, Stream, capture, pass_on};
 use serde_json::json;
 
 use crate::args::{Common, OnLostArg};
 use crate::neighbours::RUN_VAR;
 use crate::nested;
 use crate::out::{Voice, when};
-use crate::plan::{self, Probe, Program, Surroundings, duration_ms, mark, name, size};
+use crate::plan::{Probe, Surroundings, duration_ms, mark, name, size};
 use crate::script;
 use crate::spill::{Spill, Spilled, play};
 use crate::task::ask_probe;
@@ -65,7 +66,7 @@ struct Step<'a> {
     on_lost: OnLost,
     probe: Option<Probe>,
     limit: u64,
-    program: Program,
+    argv: Vec<OsString>,
     voice: Voice,
     around: &'a Surroundings,
 }
@@ -82,7 +83,7 @@ pub(crate) fn run(common: &Common, args: &StepArgs, around: &Surroundings) -> Re
         name: step.name.clone(),
         nth: step.nth,
         on_lost: step.on_lost,
-        command: Some(mark(&step.program)),
+        command: Some(mark(&step.argv)),
     };
     let answer = match client.ask(&ask, &[]) {
         Ok((Answer::Refused { kind: Kind::Twice, why }, _)) => {
@@ -154,7 +155,7 @@ fn resolve<'a>(common: &Common, args: &StepArgs, around: &'a Surroundings) -> Re
             .clone()
             .map(|command| Probe { command, timeout: Duration::from_millis(timeout_ms) }),
         limit: args.output_limit.as_deref().map_or(Ok(OUTPUT_LIMIT), |text| size("--output-limit", text))?,
-        program: plan::program(&args.command, around)?,
+        argv: args.command.clone(),
         voice: Voice::new(common),
         around,
     })
@@ -185,24 +186,40 @@ impl Step<'_> {
             }
         }
         let mut spill = Spill::new(self.scratch(), self.limit);
-        let Program { path, argv } = self.program.clone();
         semel::crash::point("step.begun");
-        let finished =
-            match capture(Capture { program: path, argv, env }, &mut |s, bytes| spill.push(s, bytes)) {
-                Ok(finished) => finished,
-                Err(why) => {
-                    let code = why.exit_code().unwrap_or(126);
-                    self.settle(client, Ending::NotStarted { code: code.into() }, None, &[])?;
-                    return Err(Trouble::with_code(code, format!("step {}: {why}", self.name)));
-                }
-            };
+        let finished = match self.execute(env, &mut spill) {
+            Ok(finished) => finished,
+            Err(why) => {
+                let code = why.exit_code().unwrap_or(126);
+                self.settle(client, Ending::NotStarted { code: code.into() }, None, &[])?;
+                return Err(Trouble::with_code(code, format!("step {}: {why}", self.name)));
+            }
+        };
         semel::crash::point("step.ended");
         let ending = ending(&finished);
-        self.record(client, ending, spill.end())?;
+        let kept = self.record(client, ending, spill.end())?;
         semel::crash::point("step.settled");
         let code = u8::try_from(finished.exit.code() & 0xff).unwrap_or(1);
         self.voice.detail(|| format!("step {} ended with {code} (attempt {attempt})", self.name));
-        Ok(("ran", code))
+        match &finished.undelivered {
+            Some(why) if code == 0 => Err(self.undelivered(why, kept)),
+            _ => Ok(("ran", code)),
+        }
+    }
+
+    /// The program is looked for only now: one that is gone is no reason not to replay what it did.
+    fn execute(&self, env: Vec<(OsString, OsString)>, spill: &mut Spill) -> Result<Finished, SpawnError> {
+        let first = self.argv.first().map(OsString::as_os_str).unwrap_or_default();
+        let program = semel_supervise::resolve(first, self.around.get("PATH"), None)?;
+        capture(Capture { program, argv: self.argv.clone(), env }, &mut |s, bytes| spill.push(s, bytes))
+    }
+
+    /// What reads its stdout would go on with a part of it.
+    fn undelivered(&self, why: &io::Error, kept: bool) -> Trouble {
+        let next = if kept { "; mend that and run it again: its output is replayed" } else { "" };
+        let line =
+            format!("step {} is done, but its output could not be written to stdout: {why}{next}", self.name);
+        Trouble::with_code(1, line)
     }
 
     fn environment(&self, key: &Key) -> Vec<(OsString, OsString)> {
@@ -226,7 +243,7 @@ impl Step<'_> {
     }
 
     /// Keep what it wrote, and how it ended.
-    fn record(&self, client: &mut Client, ending: Ending, mut spilled: Spilled) -> Result<(), Trouble> {
+    fn record(&self, client: &mut Client, ending: Ending, mut spilled: Spilled) -> Result<bool, Trouble> {
         let sent = spilled.each(
             |piece, bytes| nested::ask(client, &Ask::Keep { piece }, bytes).map(drop),
             |why| Trouble::config(why.to_string()),
@@ -253,7 +270,7 @@ impl Step<'_> {
             kept,
         };
         let last = if kept { spilled.last() } else { &[] };
-        self.settle(client, ending, Some(wrote), last)
+        self.settle(client, ending, Some(wrote), last).map(|()| kept)
     }
 
     fn settle(
@@ -280,11 +297,17 @@ impl Step<'_> {
         if !output.kept {
             return not_kept("not kept");
         }
+        let mut failed = None;
         for piece in 0..output.pieces {
             match nested::ask(client, &Ask::Output { piece }, &[])? {
                 (Answer::Piece, bytes) => {
-                    // a reader that went away is no reason to fail
-                    let played = play(&bytes, |stream, bytes| drop(pass_on(stream, bytes)));
+                    let played = play(&bytes, |stream, bytes| match pass_on(stream, bytes) {
+                        // a reader that went away is no reason to fail
+                        Err(why) if stream == Stream::Out && why.kind() != io::ErrorKind::BrokenPipe => {
+                            failed.get_or_insert(why);
+                        }
+                        _ => {}
+                    });
                     if played.is_none() {
                         return not_kept("damaged");
                     }
@@ -293,7 +316,7 @@ impl Step<'_> {
                 (other, _) => return Err(nested::strange(&other)),
             }
         }
-        Ok(0)
+        failed.map_or(Ok(0), |why| Err(self.undelivered(&why, true)))
     }
 }
 

@@ -14,7 +14,7 @@
 //! | `arguments`, `databases`, `full_disk` | bad input: a clear error, and nothing is lost |
 //! | `fence_sql` | the fence in the user's own database |
 //! | `inspect` | commands that look, judge and tidy |
-//! | `steps`, `matrix` | effects inside a run, and a crash at every boundary |
+//! | `steps`, `steps_hard`, `matrix` | effects inside a run, in a bad world, and a crash at every boundary |
 //! | `rehearsal` | a run as if |
 //! | `write` | files that refuse a stale holder |
 //! | `push` | fenced pushes to git |
@@ -47,6 +47,7 @@ mod signals;
 mod stall;
 mod stdio;
 mod steps;
+mod steps_hard;
 mod support;
 mod terminal;
 mod write;

@@ -447,8 +447,9 @@ fn another_user_is_turned_away_even_with_the_capability() {
     let ask = "import socket,sys
 s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1])
 head = ('{\"v\":1,\"capability\":\"%s\",\"ask\":\"grant\"}' % sys.argv[2]).encode()
-s.sendall(len(head).to_bytes(4, 'little') + bytes(4) + head)
-try: print(len(s.recv(65536)))
+try:
+    s.sendall(len(head).to_bytes(4, 'little') + bytes(4) + head)
+    print(len(s.recv(65536)))
 except ConnectionError: print(0)";
     let answer = |uid: &str| {
         let ids = [format!("--reuid={uid}"), format!("--regid={uid}"), "--clear-groups".to_owned()];

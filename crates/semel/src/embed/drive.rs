@@ -101,7 +101,8 @@ where
         };
         (last, not_kept) = (None, None);
         let over = {
-            let mut body = pin!(body(run.clone()));
+            // called when it is first polled: what it does before its future is made is the body's too
+            let mut body = pin!(async { body(run.clone()).await });
             poll_fn(|cx| watch(running.as_mut(), &wire, &run, body.as_mut(), cx)).await
             // dropped here, and only then said to be gone
         };

@@ -154,6 +154,23 @@ async fn a_panic_goes_on_and_leaves_the_ledger_right() {
     assert_eq!(effects.get(), 0);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_panic_before_the_bodys_future_is_made_is_the_bodys_too() {
+    let stage = Stage::new();
+    let semel = semel(&stage, 1);
+    let panicking = tokio::spawn({
+        let semel = semel.clone();
+        let body = |_| std::future::ready(Ok::<u32, std::io::Error>("oh".parse().unwrap()));
+        async move { semel.run(&job(), body).await.is_done() }
+    });
+    assert!(panicking.await.unwrap_err().is_panic());
+    let entry = stage.engine(2).look(Some(job().work()), &[]).await.unwrap().entry.unwrap().value;
+    assert_eq!((entry.state, entry.failures), (State::Failed { torn: true }, 1));
+    // the lease was given back: nobody waits for it to lapse
+    let outcome = semel.run(&job(), async |_| Ok::<_, std::io::Error>(7)).await;
+    assert!(matches!(outcome, Outcome::Done(7)), "{outcome:?}");
+}
+
 #[tokio::test]
 async fn a_step_that_is_dropped_while_it_is_claimed_was_not_begun() {
     let folder = tempfile::tempdir().unwrap();

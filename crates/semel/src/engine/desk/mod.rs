@@ -51,6 +51,8 @@ pub const PIECES_LIMIT: u32 = 65_536;
 const PAUSE: Duration = Duration::from_millis(50);
 /// An outcome that is known is worth some patience even when the lease has run out.
 const PATIENCE_MS: u64 = 5_000;
+/// The most characters of a probe's answer: it is for people to read.
+const ANSWER_LIMIT: usize = 2_000;
 
 /// The desk of one run.
 pub struct Desk {
@@ -472,7 +474,7 @@ impl Desk {
         let piece = last.map(|(n, bytes)| piece_of(&seen.value.work, &of, *n, bytes)).transpose()?;
         let settle = Settle {
             grant: &self.begin.grant,
-            ending: end.ending,
+            ending: brief(end.ending),
             result: end.result.filter(|value| value.to_string().len() <= RESULT_LIMIT),
             output: end.output,
             failed_tries: 0,
@@ -529,6 +531,15 @@ enum Answer {
 
 fn down(why: LookError) -> StepRefusal {
     StepRefusal::StoreDown(why.to_string())
+}
+
+fn brief(ending: Ending) -> Ending {
+    match ending {
+        Ending::ProbedUnknown { answer } if answer.chars().nth(ANSWER_LIMIT).is_some() => {
+            Ending::ProbedUnknown { answer: answer.chars().take(ANSWER_LIMIT).chain(['…']).collect() }
+        }
+        ending => ending,
+    }
 }
 
 fn piece_of(work: &Work, of: &Nonce, piece: u32, bytes: &[u8]) -> Result<Change, Unsettled> {
