@@ -17,6 +17,7 @@
 //! | `steps`, `matrix` | effects inside a run, and a crash at every boundary |
 //! | `write` | files that refuse a stale holder |
 //! | `push` | fenced pushes to git |
+//! | `schedule` | slots from schedules |
 //! | `leases`, `cost` | leases for scripts; syncs and memory |
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
@@ -41,6 +42,7 @@ mod overlap;
 mod payload;
 mod processes;
 mod push;
+mod schedule;
 mod signals;
 mod stall;
 mod stdio;
