@@ -18,7 +18,7 @@ use crate::commands::write::WriteArgs;
 #[command(name = "semel", version, about, max_term_width = 100, disable_help_subcommand = true)]
 #[command(
     after_help = "Exit codes: the command's own; 0 done or rightly skipped; 11/12 lease held/lost; 65 wrong input; \
-69 store unreachable; 75 lease lost or busy; 77 stale token: nothing was written; 78 wrong configuration; 79 a person is needed; \
+69 store unreachable; 75 lease lost, busy or too late; 77 stale token: nothing was written; 78 wrong configuration; 79 a person is needed; \
 124 timeout; 126/127 cannot execute/not found; 128+n ended by signal n."
 )]
 pub(crate) struct Cli {
@@ -124,7 +124,7 @@ pub(crate) enum Command {
 /// `semel run`
 #[derive(Debug, Args)]
 #[command(
-    override_usage = "semel run --job NAME <--once|--slot ID|--with K=V|--key K|--always> [OPTIONS] -- CMD..."
+    override_usage = "semel run --job NAME <--every SCHEDULE|--slot ID|--with K=V|--key K|--once|--always> [OPTIONS] -- CMD..."
 )]
 pub(crate) struct RunArgs {
     /// The job's name
@@ -162,7 +162,21 @@ pub(crate) struct RunArgs {
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "What makes two runs the same work (one is needed)")]
 pub(crate) struct WhatArgs {
-    /// The scheduled occurrence: each slot is done once
+    /// Once per slot of a schedule: day, week, month, hour, an interval such as 15m, or a cron expression such as
+    /// "0 2 * * *". The slot is the one that fell due last, however late, often or by hand it is fired
+    #[arg(long, value_name = "SCHEDULE")]
+    pub(crate) every: Option<String>,
+    /// The schedule's time zone, by its IANA name [default: the system's]
+    #[arg(long, value_name = "ZONE")]
+    pub(crate) tz: Option<String>,
+    /// The time that the scheduler had in mind, instead of now: 2026-06-19T02:00:00Z, or the name of a Kubernetes
+    /// CronJob's Job
+    #[arg(long, value_name = "TIME")]
+    pub(crate) scheduled_for: Option<String>,
+    /// Do not start a slot that fell due longer ago than this, and say so (75); one that is done is skipped as always
+    #[arg(long, value_name = "DUR")]
+    pub(crate) max_late: Option<String>,
+    /// A scheduled occurrence by its name, for a run by hand or a missed one: each slot is done once
     #[arg(long, value_name = "ID")]
     pub(crate) slot: Option<String>,
     /// A parameter: K=V, or K:=JSON; may be repeated

@@ -9,6 +9,7 @@ mod nested;
 mod out;
 mod plan;
 mod script;
+mod slot;
 mod spill;
 mod table;
 mod task;

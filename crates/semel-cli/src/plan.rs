@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::{Span, SpanRelativeTo};
-use semel::clock::SystemClock;
+use jiff::{Span, SpanRelativeTo, Timestamp};
+use semel::clock::{Clock, SystemClock};
 use semel::engine::{Engine, RunPlan};
 use semel::store::Store;
 use semel::store::sqlite::Sqlite;
@@ -21,6 +21,7 @@ use semel_core::work::{Work, parse_params};
 
 use crate::args::{Common, OnLostArg, PolicyArgs, RunArgs, WhatArgs};
 use crate::neighbours::ThisHost;
+use crate::slot::{self, Due};
 use crate::trouble::Trouble;
 
 /// What this process was started into, read once.
@@ -76,6 +77,18 @@ impl Surroundings {
             .filter_map(|pair| pair.split_once('='))
             .filter_map(|(r, t)| Some((r.to_owned(), t.parse().ok()?)))
             .collect()
+    }
+
+    /// Now, by the wall clock: it says which slot is due, and nothing else.
+    pub(crate) fn now(&self) -> Result<Timestamp, Trouble> {
+        // a test says another time; no released binary knows the word
+        #[cfg(feature = "crash-points")]
+        if let Some(text) = self.text("SEMEL_NOW") {
+            return text.parse().map_err(|why| Trouble::config(format!("SEMEL_NOW {text:?}: {why}")));
+        }
+        let ms = i64::try_from(SystemClock.wall_ms()).ok();
+        ms.and_then(|ms| Timestamp::from_millisecond(ms).ok())
+            .ok_or_else(|| Trouble::config("the machine's clock shows a time that no calendar has: set it"))
     }
 
     /// Who gives a verdict.
@@ -213,6 +226,7 @@ pub(crate) struct Run {
     pub(crate) command: Program,
     pub(crate) probe: Option<Probe>,
     pub(crate) skip_code: u8,
+    pub(crate) due: Option<Due>,
 }
 
 /// A program that exists, with its arguments.
@@ -260,7 +274,8 @@ pub(crate) fn run(common: &Common, args: &RunArgs, around: &Surroundings) -> Res
         ));
     };
     let job = name("--job", job)?;
-    let work = work(&job, &args.what)?;
+    let due = slot::due(&args.what, around)?;
+    let work = work(&job, &args.what, due.as_ref())?;
     let resource = args.resource.as_deref().map_or(Ok(job), |text| name("--resource", text))?;
     let resources = resources(resource, &args.or)?;
     let (policy, probe) = policy(&args.policy)?;
@@ -275,8 +290,9 @@ pub(crate) fn run(common: &Common, args: &RunArgs, around: &Surroundings) -> Res
         payload,
         command: Some(mark(&command.argv)),
         nested: Some(private_dir(common, around)?.join("run")),
+        start_within_ms: due.as_ref().and_then(Due::start_within_ms),
     };
-    Ok(Run { plan, command, probe, skip_code: args.skip_code.unwrap_or(0) })
+    Ok(Run { plan, command, probe, skip_code: args.skip_code.unwrap_or(0), due })
 }
 
 /// The resources in their order, each once.
@@ -292,16 +308,18 @@ pub(crate) fn resources(first: Name, or: &[String]) -> Result<Vec<Name>, Trouble
     Ok(resources)
 }
 
-fn work(job: &Name, what: &WhatArgs) -> Result<Work, Trouble> {
-    let WhatArgs { slot, with, key, once, always } = what;
+fn work(job: &Name, what: &WhatArgs, due: Option<&Due>) -> Result<Work, Trouble> {
+    let WhatArgs { slot, with, key, once, always, .. } = what;
     let job = job.clone();
-    let more = slot.is_some() || !with.is_empty() || key.is_some();
+    let more = due.is_some() || slot.is_some() || !with.is_empty() || key.is_some();
     if *always && (*once || more) {
-        return Err(Trouble::config("--always goes alone: without --once, --slot, --with and --key"));
+        return Err(Trouble::config(
+            "--always goes alone: without --once, --every, --slot, --with and --key",
+        ));
     }
     if *once && more {
         return Err(Trouble::config(
-            "--once goes alone: a slot, parameters or a key say by themselves what is done once",
+            "--once goes alone: a schedule, a slot, parameters or a key say by themselves what is done once",
         ));
     }
     if *always {
@@ -314,7 +332,8 @@ fn work(job: &Name, what: &WhatArgs) -> Result<Work, Trouble> {
         .as_deref()
         .map(Slot::new)
         .transpose()
-        .map_err(|why| Trouble::config(format!("--slot: {why}")))?;
+        .map_err(|why| Trouble::config(format!("--slot: {why}")))?
+        .or_else(|| due.map(|due| due.tick.slot.clone()));
     let with = parse_params(with.iter().map(String::as_str))
         .map_err(|why| Trouble::config(format!("--with: {why}")))?;
     let made = match (slot, key) {
@@ -322,8 +341,9 @@ fn work(job: &Name, what: &WhatArgs) -> Result<Work, Trouble> {
         (Some(slot), None) => Work::in_slot(job, slot, with),
         (None, None) if with.is_empty() => {
             return Err(Trouble::config(
-                "what makes two runs the same work? Say --once (never again), --slot ID (once per slot), --with K=V \
-                 (once per parameters), --key K (once per key) or --always (every time, only never overlapping)",
+                "what makes two runs the same work? Say --every SCHEDULE (once per day, hour or cron tick), \
+                 --once (never again), --slot ID (once per slot), --with K=V (once per parameters), --key K (once per \
+                 key) or --always (every time, only never overlapping)",
             ));
         }
         (None, None) => Work::with(job, with),

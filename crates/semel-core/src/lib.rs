@@ -16,6 +16,7 @@
 //! | [`step`] | the effects inside a run, each with an entry of its own |
 //! | [`policy`] | what a job asks for, checked, and the times derived from it |
 //! | [`record`] | how records are named and written in a store |
+//! | [`schedule`] | which slot is due: ticks of a schedule in a time zone |
 //! | [`retention`] | what may be forgotten, and when |
 //! | [`story`] | what happened to a key, in plain words |
 //!
@@ -36,6 +37,7 @@ mod pointer;
 pub mod policy;
 pub mod record;
 pub mod retention;
+pub mod schedule;
 pub mod step;
 pub mod story;
 pub mod token;

@@ -12,6 +12,7 @@ use super::find;
 use crate::args::{Common, RunArgs};
 use crate::out::{Voice, span, when};
 use crate::plan::{self, Surroundings};
+use crate::slot::Due;
 use crate::task::{CommandTask, ProcessSignals};
 use crate::trouble::Trouble;
 use crate::{exit, runtime};
@@ -24,6 +25,9 @@ pub(crate) fn run(common: &Common, args: &RunArgs, around: &Surroundings) -> Res
         return rehearse(common, run, around, voice);
     }
     let state_dir = plan::private_dir(common, around)?;
+    if let Some(due) = &run.due {
+        voice.detail(|| format!("slot {} fell due at {}", due.tick.slot, due.when()));
+    }
     let engine = plan::engine(common, around)?;
     let mut task = CommandTask::new(run.command, run.probe, around, &state_dir, voice);
     let report = runtime()?.block_on(supervise(&engine, &run.plan, &mut task, voice))?;
@@ -37,7 +41,10 @@ pub(crate) fn run(common: &Common, args: &RunArgs, around: &Surroundings) -> Res
         ));
     }
     let code = exit::code(&report, run.skip_code);
-    speak(&voice, &run.plan.what, &report, code);
+    match (&report, &run.due) {
+        (Report::TooLate, Some(due)) => speak_late(&voice, &run.plan.what, due, code),
+        _ => speak(&voice, &run.plan.what, &report, code),
+    }
     Ok(code)
 }
 
@@ -45,7 +52,7 @@ pub(crate) fn run(common: &Common, args: &RunArgs, around: &Surroundings) -> Res
 fn rehearse(common: &Common, run: plan::Run, around: &Surroundings, voice: Voice) -> Result<u8, Trouble> {
     let state_dir = plan::private_dir(common, around)?;
     let engine = find::ledger(common, around)?;
-    let plan::Run { plan, command, probe, skip_code } = run;
+    let plan::Run { plan, command, probe, skip_code, .. } = run;
     let Some(work) = &plan.work else { return Err(Trouble::config("there is nothing to rehearse")) };
     let mut task = CommandTask::new(command, probe, around, &state_dir, voice);
     runtime()?.block_on(async {
@@ -69,6 +76,20 @@ fn rehearse(common: &Common, run: plan::Run, around: &Surroundings, voice: Voice
             Err(why) => Err(Trouble::with_code(u8::try_from(why.code).unwrap_or(126), why.why)),
         }
     })
+}
+
+/// A slot that nobody began in time: that is an anomaly, and never silent.
+fn speak_late(voice: &Voice, what: &str, due: &Due, code: u8) {
+    let why = due.too_late();
+    voice.outcome(|| {
+        json!({
+            "kind": "outcome", "work": what, "exit_code": code, "outcome": "too_late",
+            "slot": due.tick.slot, "due": due.tick.at.to_string(), "why": why,
+        })
+    });
+    if !voice.json {
+        voice.say(&format!("{what} not run: {why}"));
+    }
 }
 
 /// The plan through the engine, with the signals of this process.
@@ -258,6 +279,7 @@ pub(crate) fn speak(voice: &Voice, what: &str, report: &Report, code: u8) {
             "{what} {}, but that could not be recorded: {why}; the next run will take this attempt for lost",
             ended(&ran.ending)
         )),
+        Report::TooLate => voice.say(&format!("{what} not run: it is too late for it")),
         Report::StoreDown(why) => voice.say(&format!("{what} not run: {why}")),
         Report::Interrupted(signal) => voice.say(&format!("{what} not run: interrupted by signal {signal}")),
         Report::Unusable(why) => voice.say(&format!("{what} not run: {why}")),
@@ -308,6 +330,7 @@ fn as_json(what: &str, report: &Report, code: u8) -> Value {
         ),
         Report::LeaseLost { ran, why } => ("lease_lost", json!({ "ran": ran_json(ran), "why": why })),
         Report::Unrecorded { ran, why } => ("unrecorded", json!({ "ran": ran_json(ran), "why": why })),
+        Report::TooLate => ("too_late", json!({})),
         Report::StoreDown(why) => ("store_down", json!({ "why": why })),
         Report::Interrupted(signal) => ("interrupted", json!({ "signal": signal })),
         Report::Unusable(why) => ("unusable", json!({ "why": why })),

@@ -18,6 +18,7 @@
 //! | `rehearsal` | a run as if |
 //! | `write` | files that refuse a stale holder |
 //! | `push` | fenced pushes to git |
+//! | `schedule` | slots from schedules |
 //! | `leases`, `cost` | leases for scripts; syncs and memory |
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
@@ -43,6 +44,7 @@ mod payload;
 mod processes;
 mod push;
 mod rehearsal;
+mod schedule;
 mod signals;
 mod stall;
 mod stdio;

@@ -276,6 +276,7 @@ impl JobBuilder {
             payload: self.payload.transpose()?,
             command: None,
             nested: None,
+            start_within_ms: None,
         };
         Ok(Job { work, plan })
     }

@@ -81,6 +81,9 @@ impl Engine {
                 Decision::LookAt(resource) => resources.push(resource),
                 Decision::Claim(claim) => {
                     let at = self.clock.now();
+                    if plan.start_within_ms.is_some_and(|within| at >= began.plus_ms(within)) {
+                        return Err(Report::TooLate);
+                    }
                     match self.write_claim(&claim).await? {
                         Written::Applied(versions) => return Ok(self.claimed(plan, at, claim, versions)),
                         Written::Refused => {}

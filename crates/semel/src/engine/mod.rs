@@ -98,6 +98,8 @@ pub struct RunPlan {
     pub command: Option<CommandMark>,
     /// The folder for the socket over which commands inside the run reach it; without one they cannot.
     pub nested: Option<PathBuf>,
+    /// Not begun once so many milliseconds have passed since it was asked for; what is done is still found done.
+    pub start_within_ms: Option<u64>,
 }
 
 /// What a task is told of the attempt that it makes.
@@ -280,6 +282,8 @@ pub enum Report {
         /// Why.
         why: String,
     },
+    /// It was not begun within the time it had for that. Nothing was run, and nothing is on record.
+    TooLate,
     /// The store cannot be reached. Nothing was run.
     StoreDown(String),
     /// A signal came before anything was run.

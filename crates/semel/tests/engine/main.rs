@@ -379,6 +379,33 @@ async fn a_waiter_gets_the_lease_when_it_is_released_or_gives_up_in_time() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_work_is_not_begun_after_its_time_but_found_done() {
+    let stage = Stage::new();
+    let in_time = |ms| RunPlan { start_within_ms: Some(ms), ..plan("job") };
+    let mut task = FakeTask::new(&stage, SHORT);
+    assert!(matches!(stage.run(1, &in_time(0), &mut task).await, Report::TooLate));
+    assert_eq!((task.starts(), stage.state(&plan("job")).await), (0, None), "nothing is on record");
+    assert_eq!(ending(&stage.run(1, &in_time(1), &mut task).await), Ending::Succeeded);
+    assert!(matches!(stage.run(1, &in_time(0), &mut task).await, Report::AlreadyDone(_)));
+    assert_eq!(task.starts(), 1);
+
+    // its time goes by while it waits for another's lease
+    let policy = Policy { if_busy: IfBusy::Wait { for_ms: 60_000 }, ..Policy::default() };
+    let other = |name: &str| Some(Work::once(Name::new(name).unwrap()));
+    let holding = RunPlan { work: other("holding"), ..plan("job") };
+    let waiting = RunPlan { work: other("waiting"), policy, ..in_time(5_000) };
+    let mut holder = FakeTask::new(&stage, Duration::from_secs(10));
+    let mut waiter = FakeTask::new(&stage, SHORT);
+    let late = async {
+        tokio::time::sleep(SHORT).await;
+        stage.run(2, &waiting, &mut waiter).await
+    };
+    let (_, report) = tokio::join!(stage.run(1, &holding, &mut holder), late);
+    assert!(matches!(report, Report::TooLate), "{report:?}");
+    assert_eq!(waiter.starts(), 0);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_lease_rests_after_a_quick_run_and_a_lock_delay_waits_after_a_lapse() {
     let stage = Stage::new();
     let resting = with(Policy { hold_at_least_ms: 30_000, ..Policy::default() });

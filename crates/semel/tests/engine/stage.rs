@@ -239,6 +239,7 @@ pub(crate) fn plan(job: &str) -> RunPlan {
         payload: None,
         command: None,
         nested: None,
+        start_within_ms: None,
     }
 }
 
