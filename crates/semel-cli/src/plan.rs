@@ -21,6 +21,7 @@ use semel_core::work::{Work, parse_params};
 
 use crate::args::{Common, OnLostArg, PolicyArgs, RunArgs, WhatArgs};
 use crate::neighbours::ThisHost;
+use crate::planner::{Fill, Planner};
 use crate::trouble::Trouble;
 
 /// What this process was started into, read once.
@@ -213,6 +214,10 @@ pub(crate) struct Run {
     pub(crate) command: Program,
     pub(crate) probe: Option<Probe>,
     pub(crate) skip_code: u8,
+    /// How its plan is made, if it has one.
+    pub(crate) planner: Option<Planner>,
+    /// The placeholders in its arguments, if they are to be filled.
+    pub(crate) fill: Option<Fill>,
 }
 
 /// A program that exists, with its arguments.
@@ -266,6 +271,12 @@ pub(crate) fn run(common: &Common, args: &RunArgs, around: &Surroundings) -> Res
     let (policy, probe) = policy(&args.policy)?;
     let payload = payload(args)?;
     let command = program(&args.command, around)?;
+    let fill = args.fill.then(|| Fill::parse(&command, &work)).transpose()?;
+    let planned = !args.plan.is_empty() || fill.as_ref().is_some_and(Fill::needs_a_plan);
+    let planner = planned.then(|| Planner::resolve(&args.plan, &work)).transpose()?;
+    if let (Some(fill), Some(planner)) = (&fill, &planner) {
+        fill.check(planner)?;
+    }
     let what = work.to_string();
     let plan = RunPlan {
         work: Some(work),
@@ -276,7 +287,7 @@ pub(crate) fn run(common: &Common, args: &RunArgs, around: &Surroundings) -> Res
         command: Some(mark(&command)),
         nested: Some(private_dir(common, around)?.join("run")),
     };
-    Ok(Run { plan, command, probe, skip_code: args.skip_code.unwrap_or(0) })
+    Ok(Run { plan, command, probe, skip_code: args.skip_code.unwrap_or(0), planner, fill })
 }
 
 /// The resources in their order, each once.
@@ -292,7 +303,8 @@ pub(crate) fn resources(first: Name, or: &[String]) -> Result<Vec<Name>, Trouble
     Ok(resources)
 }
 
-fn work(job: &Name, what: &WhatArgs) -> Result<Work, Trouble> {
+/// What makes two runs the same work.
+pub(crate) fn work(job: &Name, what: &WhatArgs) -> Result<Work, Trouble> {
     let WhatArgs { slot, with, key, once, always } = what;
     let job = job.clone();
     let more = slot.is_some() || !with.is_empty() || key.is_some();

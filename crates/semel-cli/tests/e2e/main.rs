@@ -15,6 +15,7 @@
 //! | `fence_sql` | the fence in the user's own database |
 //! | `inspect` | commands that look, judge and tidy |
 //! | `steps`, `matrix` | effects inside a run, and a crash at every boundary |
+//! | `plan` | what is decided once, and the same for every attempt |
 //! | `write` | files that refuse a stale holder |
 //! | `push` | fenced pushes to git |
 //! | `leases`, `cost` | leases for scripts; syncs and memory |
@@ -39,6 +40,7 @@ mod matrix;
 mod once;
 mod overlap;
 mod payload;
+mod plan;
 mod processes;
 mod push;
 mod signals;
