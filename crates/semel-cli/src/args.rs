@@ -9,9 +9,11 @@ use crate::commands::commit_trailer::CommitTrailerArgs;
 use crate::commands::doctor::DoctorArgs;
 use crate::commands::fence::FenceCommand;
 use crate::commands::gate::GateArgs;
+use crate::commands::plan::PlanCommandArgs;
 use crate::commands::push::PushArgs;
 use crate::commands::step::StepArgs;
 use crate::commands::write::WriteArgs;
+use crate::planner::PlanArgs;
 
 /// Make unattended work safe to fire twice, to crash anywhere and to retry.
 #[derive(Debug, Parser)]
@@ -67,6 +69,7 @@ impl Cli {
             Some("gate") => alone(&words, Command::Gate),
             Some("write") => alone(&words, Command::Write),
             Some("push") => alone(&words, Command::Push),
+            Some("plan") => alone(&words, Command::Plan),
             _ => None,
         };
         read.map_or_else(|| Cli::try_parse_from(words), Ok)
@@ -86,6 +89,8 @@ pub(crate) enum Command {
     Write(WriteArgs),
     /// Push to git, atomically, unless the token is stale (77)
     Push(PushArgs),
+    /// Inside a run: what was decided for it; outside: what would be
+    Plan(PlanCommandArgs),
     /// Print the trailer by which a pushed commit is known to be this run's
     CommitTrailer(CommitTrailerArgs),
     /// The fences of write targets: look at them, set them, print those for SQL
@@ -146,6 +151,11 @@ pub(crate) struct RunArgs {
     /// A JSON pointer into the payload that may differ; may be repeated
     #[arg(long, value_name = "POINTER", help_heading = "Payload")]
     pub(crate) volatile: Vec<String>,
+    #[command(flatten)]
+    pub(crate) plan: PlanArgs,
+    /// Replace {plan.NAME}, {with.NAME}, {slot}, {job} and {key} in the command's arguments; {{ and }} are braces
+    #[arg(long, help_heading = "Plan (made once, the same for every attempt)")]
+    pub(crate) fill: bool,
     /// Claim nothing and record nothing: run the command, while its steps, gates, writes and pushes only say what they
     /// would do
     #[arg(long)]

@@ -28,7 +28,7 @@ pub(crate) fn code(report: &Report, skip: u8) -> u8 {
     match report {
         Report::AlreadyDone(_) | Report::Yielded(_) => skip,
         Report::Busy(_) | Report::LeaseLost { .. } | Report::TooLate => BUSY,
-        Report::Mismatch { .. } => INPUT,
+        Report::Mismatch { .. } | Report::NoPlan(_) => INPUT,
         Report::StoreDown(_) => STORE,
         Report::Unusable(_) => CONFIG,
         Report::Interrupted(signal) => by_signal(*signal),

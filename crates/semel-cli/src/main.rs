@@ -8,6 +8,7 @@ mod neighbours;
 mod nested;
 mod out;
 mod plan;
+mod planner;
 mod script;
 mod slot;
 mod spill;
@@ -39,6 +40,7 @@ fn main() -> ExitCode {
         Command::Gate(args) => commands::gate::run(&common, args, &around),
         Command::Write(args) => commands::write::run(&common, args, &around),
         Command::Push(args) => commands::push::run(&common, args, &around),
+        Command::Plan(args) => commands::plan::run(&common, args, &around),
         Command::CommitTrailer(args) => commands::commit_trailer::run(&common, args, &around),
         Command::Fence(command) => commands::fence::run(&common, command, &around),
         Command::Lease(command) => commands::lease::run(&common, command, &around),

@@ -21,6 +21,7 @@ use semel_core::work::{Work, parse_params};
 
 use crate::args::{Common, OnLostArg, PolicyArgs, RunArgs, WhatArgs};
 use crate::neighbours::ThisHost;
+use crate::planner::{Fill, Planner};
 use crate::slot::{self, Due};
 use crate::trouble::Trouble;
 
@@ -227,6 +228,10 @@ pub(crate) struct Run {
     pub(crate) probe: Option<Probe>,
     pub(crate) skip_code: u8,
     pub(crate) due: Option<Due>,
+    /// How its plan is made, if it has one.
+    pub(crate) planner: Option<Planner>,
+    /// The placeholders in its arguments, if they are to be filled.
+    pub(crate) fill: Option<Fill>,
 }
 
 /// A program that exists, with its arguments.
@@ -281,6 +286,12 @@ pub(crate) fn run(common: &Common, args: &RunArgs, around: &Surroundings) -> Res
     let (policy, probe) = policy(&args.policy)?;
     let payload = payload(args)?;
     let command = program(&args.command, around)?;
+    let fill = args.fill.then(|| Fill::parse(&command, &work)).transpose()?;
+    let planned = !args.plan.is_empty() || fill.as_ref().is_some_and(Fill::needs_a_plan);
+    let planner = planned.then(|| Planner::resolve(&args.plan, &work)).transpose()?;
+    if let (Some(fill), Some(planner)) = (&fill, &planner) {
+        fill.check(planner)?;
+    }
     let what = work.to_string();
     let plan = RunPlan {
         work: Some(work),
@@ -292,7 +303,7 @@ pub(crate) fn run(common: &Common, args: &RunArgs, around: &Surroundings) -> Res
         nested: Some(private_dir(common, around)?.join("run")),
         start_within_ms: due.as_ref().and_then(Due::start_within_ms),
     };
-    Ok(Run { plan, command, probe, skip_code: args.skip_code.unwrap_or(0), due })
+    Ok(Run { plan, command, probe, skip_code: args.skip_code.unwrap_or(0), due, planner, fill })
 }
 
 /// The resources in their order, each once.
@@ -308,7 +319,8 @@ pub(crate) fn resources(first: Name, or: &[String]) -> Result<Vec<Name>, Trouble
     Ok(resources)
 }
 
-fn work(job: &Name, what: &WhatArgs, due: Option<&Due>) -> Result<Work, Trouble> {
+/// What makes two runs the same work.
+pub(crate) fn work(job: &Name, what: &WhatArgs, due: Option<&Due>) -> Result<Work, Trouble> {
     let WhatArgs { slot, with, key, once, always, .. } = what;
     let job = job.clone();
     let more = due.is_some() || slot.is_some() || !with.is_empty() || key.is_some();

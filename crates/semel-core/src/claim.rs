@@ -16,6 +16,7 @@ use crate::mutant::{self, Mutant};
 use crate::name::Name;
 use crate::owner::Owner;
 use crate::payload::{FieldChange, Fingerprint};
+use crate::plan::Plan;
 use crate::policy::{OnLost, Policy};
 use crate::record::{Expect, Seen};
 use crate::token::{Grant, Nonce, TokenError};
@@ -40,6 +41,8 @@ pub struct Ask<'a> {
     pub payload: Option<&'a Fingerprint>,
     /// The command, by its mark.
     pub command: Option<&'a CommandMark>,
+    /// The plan to pin, unless one is pinned.
+    pub plan: Option<&'a Plan>,
     /// Wall clock, for people.
     pub now_ms: u64,
 }
@@ -171,6 +174,11 @@ impl Claim {
     /// The grant that this claim takes.
     pub fn grant(&self) -> Grant {
         self.lease.lease.grant
+    }
+
+    /// Whether a plan could still be pinned with it.
+    pub fn takes_a_plan(&self) -> bool {
+        self.intent.as_ref().is_some_and(|intent| intent.entry.plan.is_none())
     }
 
     /// The number of the attempt that it begins.
@@ -431,6 +439,7 @@ pub(crate) struct Attempted<'a> {
     pub(crate) terms: Terms,
     pub(crate) payload: Option<&'a Fingerprint>,
     pub(crate) command: Option<&'a CommandMark>,
+    pub(crate) plan: Option<&'a Plan>,
     pub(crate) now_ms: u64,
 }
 
@@ -450,6 +459,7 @@ fn attempted<'a>(ask: &Ask<'a>, work: &'a Work, resource: &'a Name, lease: &'a L
         terms,
         payload: ask.payload,
         command: ask.command,
+        plan: ask.plan,
         now_ms: ask.now_ms,
     }
 }
@@ -466,6 +476,7 @@ pub(crate) fn intent(before: Option<&Entry>, ask: &Attempted<'_>) -> Entry {
         changed_ms: ask.now_ms,
         payload: None,
         command: None,
+        plan: None,
         result: None,
         output: None,
         terms: ask.terms.clone(),
@@ -487,6 +498,11 @@ pub(crate) fn intent(before: Option<&Entry>, ask: &Attempted<'_>) -> Entry {
     next.terms = ask.terms.clone();
     next.payload = next.payload.or_else(|| ask.payload.cloned());
     next.command = ask.command.cloned().or(next.command);
+    next.plan = match next.plan {
+        Some(_) if mutant::on(Mutant::PlanMovesOn) => ask.plan.cloned(),
+        Some(pinned) => Some(pinned),
+        None => ask.plan.cloned(),
+    };
     next
 }
 

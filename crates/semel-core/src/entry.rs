@@ -24,6 +24,7 @@ use crate::mutant::{self, Mutant};
 use crate::name::Name;
 use crate::owner::Owner;
 use crate::payload::Fingerprint;
+use crate::plan::Plan;
 use crate::policy::OnLost;
 use crate::token::{Grant, Nonce, Token};
 use crate::work::Work;
@@ -62,6 +63,9 @@ pub struct Entry {
     /// The command that last ran, so that a change of it can be shown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub command: Option<CommandMark>,
+    /// What its attempts are to decide, decided: pinned with the first claim that offered a plan, never replaced.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plan: Option<Plan>,
     /// What came out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<Value>,

@@ -15,6 +15,7 @@
 //! | [`claim`](mod@claim) | both machines at once: what a run may do with what stands in the store |
 //! | [`step`] | the effects inside a run, each with an entry of its own |
 //! | [`policy`] | what a job asks for, checked, and the times derived from it |
+//! | [`plan`], [`fill`] | what a run is to decide, decided once; and how it gets into a command's arguments |
 //! | [`record`] | how records are named and written in a store |
 //! | [`schedule`] | which slot is due: ticks of a schedule in a time zone |
 //! | [`retention`] | what may be forgotten, and when |
@@ -26,6 +27,7 @@
 pub mod canonical;
 pub mod claim;
 pub mod entry;
+pub mod fill;
 mod json_parser;
 pub mod key;
 pub mod lease;
@@ -33,6 +35,7 @@ pub mod mutant;
 pub mod name;
 pub mod owner;
 pub mod payload;
+pub mod plan;
 mod pointer;
 pub mod policy;
 pub mod record;

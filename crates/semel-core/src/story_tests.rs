@@ -54,6 +54,7 @@ pub(crate) mod testing {
             changed_ms: 0,
             payload: None,
             command: None,
+            plan: None,
             result: None,
             output: None,
             terms,

@@ -15,6 +15,7 @@ pub(crate) mod history;
 pub(crate) mod lease;
 pub(crate) mod ls;
 pub(crate) mod man;
+pub(crate) mod plan;
 pub(crate) mod push;
 pub(crate) mod resolve;
 pub(crate) mod run;

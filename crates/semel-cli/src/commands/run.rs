@@ -29,7 +29,8 @@ pub(crate) fn run(common: &Common, args: &RunArgs, around: &Surroundings) -> Res
         voice.detail(|| format!("slot {} fell due at {}", due.tick.slot, due.when()));
     }
     let engine = plan::engine(common, around)?;
-    let mut task = CommandTask::new(run.command, run.probe, around, &state_dir, voice);
+    let mut task =
+        CommandTask::new(run.command, run.probe, around, &state_dir, voice).planned(run.planner, run.fill);
     let report = runtime()?.block_on(supervise(&engine, &run.plan, &mut task, voice))?;
     if let Some(busy) = waits_for_itself(&report, around) {
         return Err(Trouble::with_code(
@@ -52,9 +53,9 @@ pub(crate) fn run(common: &Common, args: &RunArgs, around: &Surroundings) -> Res
 fn rehearse(common: &Common, run: plan::Run, around: &Surroundings, voice: Voice) -> Result<u8, Trouble> {
     let state_dir = plan::private_dir(common, around)?;
     let engine = find::ledger(common, around)?;
-    let plan::Run { plan, command, probe, skip_code, .. } = run;
+    let plan::Run { plan, command, probe, skip_code, planner, fill, .. } = run;
     let Some(work) = &plan.work else { return Err(Trouble::config("there is nothing to rehearse")) };
-    let mut task = CommandTask::new(command, probe, around, &state_dir, voice);
+    let mut task = CommandTask::new(command, probe, around, &state_dir, voice).planned(planner, fill);
     runtime()?.block_on(async {
         let next = engine.outlook(work).await?.next;
         voice.say(&format!("rehearsal: a run of {work} would {}", next.words(find::words())));
@@ -281,6 +282,7 @@ pub(crate) fn speak(voice: &Voice, what: &str, report: &Report, code: u8) {
         )),
         Report::TooLate => voice.say(&format!("{what} not run: it is too late for it")),
         Report::StoreDown(why) => voice.say(&format!("{what} not run: {why}")),
+        Report::NoPlan(why) => voice.say(&format!("{what} not run: there is no plan for it: {why}")),
         Report::Interrupted(signal) => voice.say(&format!("{what} not run: interrupted by signal {signal}")),
         Report::Unusable(why) => voice.say(&format!("{what} not run: {why}")),
     }
@@ -332,6 +334,7 @@ fn as_json(what: &str, report: &Report, code: u8) -> Value {
         Report::Unrecorded { ran, why } => ("unrecorded", json!({ "ran": ran_json(ran), "why": why })),
         Report::TooLate => ("too_late", json!({})),
         Report::StoreDown(why) => ("store_down", json!({ "why": why })),
+        Report::NoPlan(why) => ("no_plan", json!({ "why": why })),
         Report::Interrupted(signal) => ("interrupted", json!({ "signal": signal })),
         Report::Unusable(why) => ("unusable", json!({ "why": why })),
     };
@@ -353,7 +356,7 @@ fn ran_json(ran: &Ran) -> Value {
     json!({
         "resource": ran.begin.resource, "token": ran.begin.grant.token, "attempt": ran.begin.attempt,
         "key": ran.begin.work.as_ref().map(|work| work.key().to_string()),
-        "ending": ran.ending, "tries": ran.tries, "took_ms": u64::try_from(ran.took.as_millis()).unwrap_or(u64::MAX),
+        "plan": ran.begin.plan, "ending": ran.ending, "tries": ran.tries, "took_ms": u64::try_from(ran.took.as_millis()).unwrap_or(u64::MAX),
         "why": ran.not_started.as_ref().map(|why| &why.why),
     })
 }

@@ -81,6 +81,10 @@ fn lines(outlook: &Outlook, suppressed: &Suppressed, steps: &[Line]) -> Vec<Line
             text: format!("the command that ran last was {program} (with its arguments: {digest})"),
         });
     }
+    if let Some(plan) = outlook.entry().and_then(|entry| entry.plan.as_ref()) {
+        let text = format!("its plan is pinned, the same for every attempt: {}", super::plan::words(plan));
+        lines.push(Line { at_ms: None, text });
+    }
     lines.extend_from_slice(steps);
     lines
 }

@@ -16,6 +16,7 @@
 //! | `inspect` | commands that look, judge and tidy |
 //! | `steps`, `steps_hard`, `matrix` | effects inside a run, in a bad world, and a crash at every boundary |
 //! | `rehearsal` | a run as if |
+//! | `plan` | what is decided once, and the same for every attempt |
 //! | `write` | files that refuse a stale holder |
 //! | `push` | fenced pushes to git |
 //! | `schedule` | slots from schedules |
@@ -41,6 +42,7 @@ mod matrix;
 mod once;
 mod overlap;
 mod payload;
+mod plan;
 mod processes;
 mod push;
 mod rehearsal;

@@ -11,6 +11,7 @@ use semel_core::lease::{self, Acquire, Acquired, Hold, Lease, SeenLease};
 use semel_core::name::Name;
 use semel_core::owner::Owner;
 use semel_core::payload::Fingerprint;
+use semel_core::plan::Plan;
 use semel_core::policy::{OnLost, Policy, PolicyError, TTL_MAX_MS, TTL_MIN_MS};
 use semel_core::record::{self, FORMAT, RecordError, RecordKey, Seen, Version};
 use semel_core::token::{Grant, Nonce, TOKEN_MAX, Token};
@@ -119,6 +120,14 @@ fn works() -> impl Strategy<Value = Work> {
     ]
 }
 
+fn plans() -> impl Strategy<Value = Plan> {
+    ("[a-z]{1,5}", results()).prop_map(|(member, value)| {
+        let plan = Plan::new(&Work::once(name("p")).key());
+        // a number that no double holds is no value of a plan
+        plan.clone().with(&member, value).unwrap_or(plan)
+    })
+}
+
 fn results() -> impl Strategy<Value = serde_json::Value> {
     // not null: no result and the result null are one in a record
     prop_oneof![
@@ -154,6 +163,7 @@ fn entries() -> impl Strategy<Value = Entry> {
         proptest::option::of(command),
         proptest::option::of(results()),
         proptest::option::of(outputs()),
+        proptest::option::of(plans()),
     );
     (works(), states(), counts, lists, options, terms).prop_map(
         |(
@@ -161,7 +171,7 @@ fn entries() -> impl Strategy<Value = Entry> {
             state,
             (attempts, failures, changed_ms),
             (log, verdicts),
-            (payload, command, result, output),
+            (payload, command, result, output, plan),
             terms,
         )| Entry {
             work,
@@ -173,6 +183,7 @@ fn entries() -> impl Strategy<Value = Entry> {
             changed_ms,
             payload,
             command,
+            plan,
             result,
             output,
             terms,

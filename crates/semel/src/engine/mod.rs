@@ -23,6 +23,7 @@ use semel_core::lease::Before;
 use semel_core::name::Name;
 use semel_core::owner::Owner;
 use semel_core::payload::{FieldChange, Fingerprint};
+use semel_core::plan::Plan;
 use semel_core::policy::Policy;
 use semel_core::token::{Grant, Nonce};
 use semel_core::work::Work;
@@ -37,6 +38,7 @@ mod hold;
 pub mod journal;
 pub mod lease;
 pub mod ledger;
+pub mod plan;
 pub mod proof;
 mod rehearse;
 mod run;
@@ -47,6 +49,7 @@ pub mod verdict;
 pub mod view;
 
 pub use hold::Held;
+pub use plan::{PlanAsk, Unplanned};
 pub use settle::Unsettled;
 
 use desk::Desk;
@@ -113,10 +116,23 @@ pub struct Begin {
     pub grant: Grant,
     /// 1 for the first.
     pub attempt: u32,
+    /// The plan that is pinned to the work, if one is: the same for every attempt.
+    pub plan: Option<Plan>,
 }
 
 /// The thing that is to happen once. What its methods return may be dropped at any await and asked for again.
 pub trait Task {
+    /// What the attempts at this work are to decide, decided; nothing if they decide for themselves.
+    ///
+    /// Asked at most once in a run, before its claim is written, and only if the work may be claimed and no plan is
+    /// pinned to it. Another run may be faster: what is pinned in the end is in [`Begin::plan`].
+    fn plan(
+        &mut self,
+        _engine: &Engine,
+        _work: &Work,
+    ) -> impl Future<Output = Result<Option<Plan>, Unplanned>> {
+        std::future::ready(Ok(None))
+    }
     /// Begin; what happens inside goes through the desk. An error is the exit code, 126 or 127, of a command that
     /// cannot be started.
     fn start(&mut self, begin: &Begin, desk: &Arc<Desk>) -> impl Future<Output = Result<(), NotStarted>>;
@@ -286,6 +302,8 @@ pub enum Report {
     TooLate,
     /// The store cannot be reached. Nothing was run.
     StoreDown(String),
+    /// The plan could not be made. Nothing was run.
+    NoPlan(String),
     /// A signal came before anything was run.
     Interrupted(i32),
     /// The store holds something that this build cannot use. Nothing was run.

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use semel_core::plan::Plan;
 use semel_core::token::{Grant, Nonce, Token};
 
 use super::desk::Desk;
@@ -28,7 +29,8 @@ impl Engine {
         };
         // a grant that nobody was given; the task does not hear of it
         let grant = Grant { token: Token::FIRST, nonce: Nonce::clone(&nonce) };
-        let begin = Begin { work: plan.work.clone(), resource, grant, attempt };
+        let pinned = self.rehearse_plan(plan, task).await.map_err(|why| NotStarted { code: 65, why })?;
+        let begin = Begin { work: plan.work.clone(), resource, grant, attempt, plan: pinned };
         let desk = Arc::new(Desk::rehearsal(self, begin.clone(), &plan.policy));
         let folder = plan.nested.as_deref().unwrap_or(Path::new("."));
         let service =
@@ -49,5 +51,15 @@ impl Engine {
         task.clear(grace).await;
         service.close().await;
         Ok(end)
+    }
+
+    /// The plan that is pinned, or the one that would be.
+    async fn rehearse_plan(&self, plan: &RunPlan, task: &mut impl Task) -> Result<Option<Plan>, String> {
+        let Some(work) = &plan.work else { return Ok(None) };
+        let entry = self.look(Some(work), &[]).await.map_err(|why| why.to_string())?.entry;
+        match entry.and_then(|seen| seen.value.plan) {
+            Some(pinned) => Ok(Some(pinned)),
+            None => task.plan(self, work).await.map_err(|why| why.to_string()),
+        }
     }
 }

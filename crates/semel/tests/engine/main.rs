@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)] // a test that cannot go on should say where
 
+mod plans;
 mod stage;
 mod steps;
 
@@ -236,10 +237,15 @@ async fn a_store_that_never_answers_a_write_is_not_asked_for_ever() {
 
 /// An attempt that vanished in the middle, its lease lapsed.
 async fn lose_an_attempt(stage: &Stage, job: &RunPlan) {
-    let mut task = FakeTask::new(stage, LONG);
+    lose_an_attempt_of(stage, job, FakeTask::new(stage, LONG)).await;
+}
+
+async fn lose_an_attempt_of(stage: &Stage, job: &RunPlan, mut task: FakeTask) -> FakeTask {
+    task.takes = LONG;
     // dropped in the middle: nothing is settled, nothing is released
     let _ = tokio::time::timeout(SHORT, stage.run(1, job, &mut task)).await;
     stage.clock.suspend(Duration::from_secs(120));
+    task
 }
 
 #[tokio::test(start_paused = true)]

@@ -241,6 +241,8 @@ impl Talk {
                 }
                 Err(why) => refused(Kind::Stale, why),
             },
+            // what was pinned stays so, whoever holds the lease by now
+            Ask::Plan => Answer::Plan { plan: desk.begin().plan.clone() },
         };
         (answer, Vec::new())
     }

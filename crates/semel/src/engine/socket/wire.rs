@@ -3,6 +3,7 @@
 use semel_core::claim::First;
 use semel_core::entry::{CommandMark, Ending, Output};
 use semel_core::name::Name;
+use semel_core::plan::Plan;
 use semel_core::policy::OnLost;
 use semel_core::token::{Grant, Nonce};
 use semel_core::work::{Key, Work};
@@ -67,6 +68,8 @@ pub enum Ask {
     },
     /// Under which grant does this run act?
     Grant,
+    /// Which plan is pinned to the work of this run?
+    Plan,
 }
 
 /// What a step wrote, as its process counted it.
@@ -148,6 +151,11 @@ pub enum Answer {
         grant: Grant,
         /// The work; `None` for a lease without a ledger.
         work: Option<Work>,
+    },
+    /// This plan.
+    Plan {
+        /// `None` if there is none.
+        plan: Option<Plan>,
     },
     /// No.
     Refused {
