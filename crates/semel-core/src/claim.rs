@@ -8,6 +8,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::definition::Definition;
 use crate::entry::{
     self, Attempt, CommandMark, Ending, Entry, Say, Settle, Stale, State, Terms, Verdict, is_capped,
 };
@@ -40,6 +41,8 @@ pub struct Ask<'a> {
     pub payload: Option<&'a Fingerprint>,
     /// The command, by its mark.
     pub command: Option<&'a CommandMark>,
+    /// How the job is defined.
+    pub definition: Option<&'a Definition>,
     /// Wall clock, for people.
     pub now_ms: u64,
 }
@@ -431,6 +434,7 @@ pub(crate) struct Attempted<'a> {
     pub(crate) terms: Terms,
     pub(crate) payload: Option<&'a Fingerprint>,
     pub(crate) command: Option<&'a CommandMark>,
+    pub(crate) definition: Option<&'a Definition>,
     pub(crate) now_ms: u64,
 }
 
@@ -450,6 +454,7 @@ fn attempted<'a>(ask: &Ask<'a>, work: &'a Work, resource: &'a Name, lease: &'a L
         terms,
         payload: ask.payload,
         command: ask.command,
+        definition: ask.definition,
         now_ms: ask.now_ms,
     }
 }
@@ -466,6 +471,8 @@ pub(crate) fn intent(before: Option<&Entry>, ask: &Attempted<'_>) -> Entry {
         changed_ms: ask.now_ms,
         payload: None,
         command: None,
+        definition: None,
+        proven: None,
         result: None,
         output: None,
         terms: ask.terms.clone(),
@@ -478,6 +485,7 @@ pub(crate) fn intent(before: Option<&Entry>, ask: &Attempted<'_>) -> Entry {
         resource: ask.resource.clone(),
         owner: ask.owner.clone(),
         command: ask.command.map(|mark| mark.digest.clone()),
+        definition: ask.definition.map(|definition| definition.digest.clone()),
         started_ms: ask.now_ms,
         ended_ms: None,
         ending: Ending::None,
@@ -487,6 +495,9 @@ pub(crate) fn intent(before: Option<&Entry>, ask: &Attempted<'_>) -> Entry {
     next.terms = ask.terms.clone();
     next.payload = next.payload.or_else(|| ask.payload.cloned());
     next.command = ask.command.cloned().or(next.command);
+    if let Some(definition) = ask.definition {
+        next.define(definition);
+    }
     next
 }
 

@@ -12,6 +12,7 @@
 //! | [`owner`] | who holds a lease, and what may be concluded about them |
 //! | [`lease`] | the lease machine |
 //! | [`entry`] | the entry machine |
+//! | [`definition`] | how a job was defined when it ran, and what has changed since it last succeeded |
 //! | [`claim`](mod@claim) | both machines at once: what a run may do with what stands in the store |
 //! | [`step`] | the effects inside a run, each with an entry of its own |
 //! | [`policy`] | what a job asks for, checked, and the times derived from it |
@@ -24,6 +25,7 @@
 
 pub mod canonical;
 pub mod claim;
+pub mod definition;
 pub mod entry;
 mod json_parser;
 pub mod key;

@@ -77,6 +77,7 @@ async fn begin(engine: &Engine, work: &Work, policy: &Policy) -> Entry {
         nonce,
         payload: None,
         command: None,
+        definition: None,
         now_ms: engine.clock.wall_ms(),
     };
     let Decision::Claim(claim) = claim(&view, &ask) else { panic!("{work} cannot be claimed") };

@@ -181,7 +181,7 @@ impl Step<'_> {
             }
         }
         let mut spill = Spill::new(self.scratch(), self.limit);
-        let Program { path, argv } = self.program.clone();
+        let Program { path, argv, .. } = self.program.clone();
         semel::crash::point("step.begun");
         let finished =
             match capture(Capture { program: path, argv, env }, &mut |s, bytes| spill.push(s, bytes)) {
@@ -218,7 +218,7 @@ impl Step<'_> {
 
     fn ask_world(&self, env: &[(OsString, OsString)]) -> Result<Probed, Trouble> {
         let Some(probe) = &self.probe else { return Ok(Probed::Unknown("there is no probe".into())) };
-        Ok(runtime()?.block_on(ask_probe(probe, env.to_vec(), "step")))
+        Ok(runtime()?.block_on(ask_probe(probe, None, env.to_vec(), "step")))
     }
 
     /// Keep what it wrote, and how it ended.
@@ -229,7 +229,7 @@ impl Step<'_> {
         );
         let lost = match (&spilled.lost, sent) {
             (Some(why), _) => Some(why.clone()),
-            (None, Err(Trouble { code: exit::STALE, line })) => {
+            (None, Err(Trouble { code: exit::STALE, line, .. })) => {
                 return Err(Trouble::with_code(exit::STALE, unrecorded(&self.name, &line)));
             }
             (None, Err(why)) => Some(why.line),

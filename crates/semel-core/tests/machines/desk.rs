@@ -96,6 +96,7 @@ impl Asking {
                 nonce: self.nonce,
                 payload: self.payload.as_ref(),
                 command: None,
+                definition: None,
                 now_ms: 5,
             },
         )

@@ -196,6 +196,7 @@ impl World {
             nonce: nonce_of(run),
             payload: None,
             command: None,
+            definition: None,
             now_ms: 0,
         };
         let send = |why, writes: Vec<Write>, pledge| {

@@ -275,6 +275,7 @@ impl JobBuilder {
             policy,
             payload: self.payload.transpose()?,
             command: None,
+            definition: None,
             nested: None,
         };
         Ok(Job { work, plan })

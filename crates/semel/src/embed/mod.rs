@@ -201,7 +201,16 @@ fn ms(length: Duration) -> u64 {
 
 /// The plan of a lease without a ledger.
 fn lease_plan(resources: Vec<Name>, what: String, policy: Policy) -> RunPlan {
-    RunPlan { work: None, what, resources, policy, payload: None, command: None, nested: None }
+    RunPlan {
+        work: None,
+        what,
+        resources,
+        policy,
+        payload: None,
+        command: None,
+        definition: None,
+        nested: None,
+    }
 }
 
 /// The policies of a library's run: as the command line's.

@@ -75,6 +75,7 @@ impl Engine {
                 nonce,
                 payload: plan.payload.as_ref(),
                 command: plan.command.as_ref(),
+                definition: plan.definition.as_ref(),
                 now_ms: self.clock.wall_ms(),
             };
             match claim::claim(&view, &ask) {

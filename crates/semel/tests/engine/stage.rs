@@ -238,6 +238,7 @@ pub(crate) fn plan(job: &str) -> RunPlan {
         policy: Policy::default(),
         payload: None,
         command: None,
+        definition: None,
         nested: None,
     }
 }
