@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::commands::commit_trailer::CommitTrailerArgs;
+use crate::commands::config::ConfigCommand;
 use crate::commands::doctor::DoctorArgs;
 use crate::commands::fence::FenceCommand;
 use crate::commands::gate::GateArgs;
@@ -13,6 +14,7 @@ use crate::commands::plan::PlanCommandArgs;
 use crate::commands::push::PushArgs;
 use crate::commands::step::StepArgs;
 use crate::commands::write::WriteArgs;
+use crate::config::Place;
 use crate::planner::PlanArgs;
 
 /// Make unattended work safe to fire twice, to crash anywhere and to retry.
@@ -33,9 +35,12 @@ pub(crate) struct Cli {
 /// What every command takes.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Common {
-    /// Where the ledger is: sqlite:PATH (default: under the XDG state directory)
+    /// Where the ledger is: sqlite:PATH [default: what semel.toml says, else under the XDG state directory]
     #[arg(long, global = true, value_name = "URL", help_heading = "Everywhere")]
     pub(crate) store: Option<String>,
+    /// The file with the jobs [default: semel.toml here or in a folder above, else in the XDG config directory]
+    #[arg(long, global = true, value_name = "FILE", help_heading = "Everywhere")]
+    pub(crate) config: Option<PathBuf>,
     /// Print one JSON object per outcome
     #[arg(long, global = true, help_heading = "Everywhere")]
     pub(crate) json: bool,
@@ -99,6 +104,11 @@ pub(crate) enum Command {
     /// Leases without a ledger, for scripts
     #[command(subcommand)]
     Lease(LeaseCommand),
+    /// The jobs of semel.toml, and how each stands
+    Jobs,
+    /// Check semel.toml, or print its schema
+    #[command(subcommand)]
+    Config(ConfigCommand),
     /// What is running, what needs a person, what went wrong last
     Status,
     /// List entries of the ledger
@@ -127,11 +137,14 @@ pub(crate) enum Command {
 }
 
 /// `semel run`
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Default, Args)]
 #[command(
-    override_usage = "semel run --job NAME <--every SCHEDULE|--slot ID|--with K=V|--key K|--once|--always> [OPTIONS] -- CMD..."
+    override_usage = "semel run JOB [OPTIONS]\n       semel run --job NAME <--every SCHEDULE|--slot ID|--with K=V|--key K|--once|--always> [OPTIONS] -- CMD..."
 )]
 pub(crate) struct RunArgs {
+    /// A job of semel.toml; flags go before what it says there
+    #[arg(value_name = "JOB", conflicts_with = "job")]
+    pub(crate) named: Option<String>,
     /// The job's name
     #[arg(long, value_name = "NAME")]
     pub(crate) job: Option<String>,
@@ -166,10 +179,13 @@ pub(crate) struct RunArgs {
     /// The command and its arguments
     #[arg(last = true, value_name = "CMD")]
     pub(crate) command: Vec<OsString>,
+    /// What only semel.toml can say.
+    #[arg(skip)]
+    pub(crate) place: Place,
 }
 
 /// What makes two runs the same work.
-#[derive(Clone, Debug, Args)]
+#[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "What makes two runs the same work (one is needed)")]
 pub(crate) struct WhatArgs {
     /// Once per slot of a schedule: day, week, month, hour, an interval such as 15m, or a cron expression such as
@@ -203,8 +219,20 @@ pub(crate) struct WhatArgs {
     pub(crate) always: bool,
 }
 
+impl WhatArgs {
+    /// Something that is not for ever and not every time.
+    pub(crate) fn is_more(&self) -> bool {
+        self.every.is_some() || self.slot.is_some() || !self.with.is_empty() || self.key.is_some()
+    }
+
+    /// Anything.
+    pub(crate) fn is_said(&self) -> bool {
+        self.once || self.always || self.is_more()
+    }
+}
+
 /// The policies of a run.
-#[derive(Clone, Debug, Args)]
+#[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Policies")]
 pub(crate) struct PolicyArgs {
     /// Lease lifetime; renewed every third of it [default: 60s]

@@ -23,6 +23,7 @@ use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
 
 use crate::plan::{Program, Surroundings, read_bounded};
+use crate::site::Site;
 use crate::trouble::Trouble;
 
 /// How long a command may take to make a plan.
@@ -57,6 +58,7 @@ impl PlanArgs {
 #[derive(Clone, Debug)]
 pub(crate) struct Planner {
     ask: PlanAsk,
+    site: Site,
     command: Option<OsString>,
 }
 
@@ -82,7 +84,12 @@ impl Planner {
             given: given.transpose()?.unwrap_or_default(),
         };
         ask.check().map_err(|why| Trouble::config(why.to_string()))?;
-        Ok(Planner { ask, command: args.plan_cmd.clone() })
+        Ok(Planner { ask, command: args.plan_cmd.clone(), site: Site::default() })
+    }
+
+    /// Its command runs where the job's does.
+    pub(crate) fn at(self, site: Site) -> Planner {
+        Planner { site, ..self }
     }
 
     /// The plan, as it would be made now.
@@ -94,7 +101,10 @@ impl Planner {
     ) -> Result<Plan, Unplanned> {
         let mut plan = engine.make_plan(work, &self.ask).await?;
         if let Some(command) = &self.command {
-            let said = ask_command(command, environment(work, around), COMMAND_TIME).await;
+            let mut env = environment(work, around);
+            env.retain(|(name, _)| self.site.env.iter().all(|(own, _)| own != name));
+            env.extend(self.site.env.iter().cloned());
+            let said = ask_command(command, env, self.site.directory.clone(), COMMAND_TIME).await;
             let members = said.map_err(|why| Unplanned::Wrong(format!("--plan-cmd: {why}")))?;
             for (name, value) in members {
                 plan = plan.with(&name, value)?;
@@ -134,11 +144,13 @@ fn environment(work: &Work, around: &Surroundings) -> Vec<(OsString, OsString)> 
 async fn ask_command(
     command: &OsStr,
     env: Vec<(OsString, OsString)>,
+    directory: Option<PathBuf>,
     within: Duration,
 ) -> Result<Map<String, Value>, String> {
     let (reader, writer) = std::io::pipe().map_err(|why| why.to_string())?;
     let mut spec = Spec::new("/bin/sh", vec!["sh".into(), "-c".into(), command.to_owned()]);
     spec.env = env;
+    spec.cwd = directory;
     spec.stdin = Stdin::Null;
     spec.stdout = Output::Fd(writer.into());
     spec.deadline = semel_supervise::boottime().checked_add(within + COMMAND_MARGIN);
@@ -268,12 +280,12 @@ mod tests {
     async fn a_command_that_does_not_answer_in_time_is_ended() {
         let asked = semel_supervise::boottime();
         let late = OsStr::new("trap '' TERM; echo '{}'; sleep 300");
-        let answer = ask_command(late, Vec::new(), Duration::from_millis(200)).await;
+        let answer = ask_command(late, Vec::new(), None, Duration::from_millis(200)).await;
         assert_eq!(answer.unwrap_err(), "no answer within 200 ms");
         assert!(semel_supervise::boottime() - asked < Duration::from_secs(20));
         let large = OsStr::new("head -c 65536 /dev/zero | tr '\\0' ' '; echo '{}'");
-        assert!(ask_command(large, Vec::new(), COMMAND_TIME).await.unwrap_err().contains("more than"));
+        assert!(ask_command(large, Vec::new(), None, COMMAND_TIME).await.unwrap_err().contains("more than"));
         let full = OsStr::new("head -c 65533 /dev/zero | tr '\\0' ' '; echo '{}'");
-        assert_eq!(ask_command(full, Vec::new(), COMMAND_TIME).await, Ok(Map::new()));
+        assert_eq!(ask_command(full, Vec::new(), None, COMMAND_TIME).await, Ok(Map::new()));
     }
 }

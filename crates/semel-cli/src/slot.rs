@@ -48,8 +48,11 @@ impl Due {
     }
 }
 
-/// The slot that `--every` names now, if it was said.
-pub(crate) fn due(what: &WhatArgs, around: &Surroundings) -> Result<Option<Due>, Trouble> {
+/// How late a slot may be begun, as typed and in milliseconds.
+type MaxLate = Option<(String, u64)>;
+
+/// The schedule, if one was said: whether it can be had together with the rest, without looking at any clock.
+pub(crate) fn schedule(what: &WhatArgs) -> Result<Option<(Schedule, MaxLate)>, Trouble> {
     let Some(every) = &what.every else {
         let alone = [
             ("--tz", what.tz.is_some()),
@@ -79,6 +82,12 @@ pub(crate) fn due(what: &WhatArgs, around: &Surroundings) -> Result<Option<Due>,
         Some(text) => Some((text.clone(), duration_ms("--max-late", text)?)),
         None => None,
     };
+    Ok(Some((schedule, max_late)))
+}
+
+/// The slot that `--every` names now, if it was said.
+pub(crate) fn due(what: &WhatArgs, around: &Surroundings) -> Result<Option<Due>, Trouble> {
+    let (Some((schedule, max_late)), Some(every)) = (schedule(what)?, &what.every) else { return Ok(None) };
     let zone = match &what.tz {
         Some(name) => named(name, around)?,
         None if schedule.is_zoned() => system(around)?,

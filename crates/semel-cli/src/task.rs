@@ -158,6 +158,9 @@ impl<'a> CommandTask<'a> {
     /// What the command is told, on top of what it inherits.
     fn environment(&self, begin: &Begin) -> Vec<(OsString, OsString)> {
         let mut vars: Vec<_> = self.around.inheritable().cloned().collect();
+        let own = &self.command.site.env;
+        vars.retain(|(name, _)| own.iter().all(|(own, _)| own != name));
+        vars.extend_from_slice(own);
         let mut held: Vec<String> = self.around.held().iter().map(|(r, t)| format!("{r}={t}")).collect();
         if !self.rehearsal {
             held.push(format!("{}={}", begin.resource, begin.grant.token));
@@ -252,6 +255,7 @@ impl Task for CommandTask<'_> {
             .map_err(|why| NotStarted { code: 126, why: format!("cannot write the plan: {why}") })?;
         let mut spec = Spec::new(&self.command.path, self.argv(begin)?);
         spec.env = self.environment(begin);
+        spec.cwd.clone_from(&self.command.site.directory);
         spec.tag = begin.grant.nonce.to_string();
         spec.deadline = self.deadline;
         let tree = Tree::spawn(spec).map_err(|why| not_started(&why))?;
@@ -319,16 +323,25 @@ impl Task for CommandTask<'_> {
             return Probed::Unknown(format!("the probe was not asked: cannot write the plan: {why}"));
         }
         match &self.probe {
-            Some(probe) => ask_probe(probe, self.environment(begin), &begin.grant.nonce.to_string()).await,
+            Some(probe) => {
+                let directory = self.command.site.directory.as_deref();
+                ask_probe(probe, directory, self.environment(begin), &begin.grant.nonce.to_string()).await
+            }
             None => Probed::Unknown("there is no probe".into()),
         }
     }
 }
 
 /// Ask the world, by the user's own command.
-pub(crate) async fn ask_probe(probe: &Probe, env: Vec<(OsString, OsString)>, tag: &str) -> Probed {
+pub(crate) async fn ask_probe(
+    probe: &Probe,
+    directory: Option<&Path>,
+    env: Vec<(OsString, OsString)>,
+    tag: &str,
+) -> Probed {
     let mut spec = Spec::new("/bin/sh", vec!["sh".into(), "-c".into(), probe.command.clone()]);
     spec.env = env;
+    spec.cwd = directory.map(Path::to_owned);
     spec.tag = tag.to_owned();
     // a question may outlive a lease, but not its own time, even if this process stalls
     spec.deadline = semel_supervise::boottime().checked_add(probe.timeout + PROBE_MARGIN);

@@ -8,10 +8,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::entry::{
-    self, Attempt, CommandMark, Ending, Entry, Say, Settle, Stale, State, Terms, Verdict, is_capped,
-};
-use crate::lease::{self, Acquire, Acquired, Before, Held, Lease, Released, SeenLease, Takeable};
+pub use crate::conclusion::{Conclusion, conclude};
+use crate::definition::Definition;
+use crate::entry::{self, Attempt, CommandMark, Ending, Entry, Say, State, Terms, Verdict, is_capped};
+use crate::lease::{self, Acquire, Acquired, Before, Held, Lease, SeenLease, Takeable};
 use crate::mutant::{self, Mutant};
 use crate::name::Name;
 use crate::owner::Owner;
@@ -43,6 +43,8 @@ pub struct Ask<'a> {
     pub command: Option<&'a CommandMark>,
     /// The plan to pin, unless one is pinned.
     pub plan: Option<&'a Plan>,
+    /// How the job is defined.
+    pub definition: Option<&'a Definition>,
     /// Wall clock, for people.
     pub now_ms: u64,
 }
@@ -440,6 +442,7 @@ pub(crate) struct Attempted<'a> {
     pub(crate) payload: Option<&'a Fingerprint>,
     pub(crate) command: Option<&'a CommandMark>,
     pub(crate) plan: Option<&'a Plan>,
+    pub(crate) definition: Option<&'a Definition>,
     pub(crate) now_ms: u64,
 }
 
@@ -460,6 +463,7 @@ fn attempted<'a>(ask: &Ask<'a>, work: &'a Work, resource: &'a Name, lease: &'a L
         payload: ask.payload,
         command: ask.command,
         plan: ask.plan,
+        definition: ask.definition,
         now_ms: ask.now_ms,
     }
 }
@@ -477,6 +481,8 @@ pub(crate) fn intent(before: Option<&Entry>, ask: &Attempted<'_>) -> Entry {
         payload: None,
         command: None,
         plan: None,
+        definition: None,
+        proven: None,
         result: None,
         output: None,
         terms: ask.terms.clone(),
@@ -489,6 +495,7 @@ pub(crate) fn intent(before: Option<&Entry>, ask: &Attempted<'_>) -> Entry {
         resource: ask.resource.clone(),
         owner: ask.owner.clone(),
         command: ask.command.map(|mark| mark.digest.clone()),
+        definition: ask.definition.map(|definition| definition.digest.clone()),
         started_ms: ask.now_ms,
         ended_ms: None,
         ending: Ending::None,
@@ -503,52 +510,10 @@ pub(crate) fn intent(before: Option<&Entry>, ask: &Attempted<'_>) -> Entry {
         Some(pinned) => Some(pinned),
         None => ask.plan.cloned(),
     };
+    if let Some(definition) = ask.definition {
+        next.define(definition);
+    }
     next
-}
-
-/// What ends an attempt: the outcome, and the lease given back if it is still ours.
-#[derive(Clone, Debug)]
-pub struct Conclusion {
-    /// The outcome, to be written first.
-    pub entry: Entry,
-    /// What must stand there.
-    pub entry_expect: Expect,
-    /// The lease, if it is still ours to release.
-    pub lease: Option<Released>,
-}
-
-impl Conclusion {
-    /// What to write: the outcome, and only then the release.
-    pub fn writes(&self, resource: &Name) -> Vec<Write> {
-        let entry = Write::Entry { entry: self.entry.clone(), expect: self.entry_expect.clone() };
-        let release = self.lease.as_ref().map(|released| released.write(resource));
-        std::iter::once(entry).chain(release).collect()
-    }
-}
-
-impl Released {
-    /// What to write.
-    pub fn write(&self, resource: &Name) -> Write {
-        Write::Lease {
-            resource: resource.clone(),
-            lease: self.lease.clone(),
-            expect: self.expect.clone(),
-            ttl_ms: self.rest_ms,
-        }
-    }
-}
-
-/// End an attempt. The outcome is accepted as long as the entry records this very grant as running, even if the
-/// lease has lapsed or another work has the resource by now: what happened, happened.
-pub fn conclude(
-    entry: &Seen<Entry>,
-    lease: Option<&SeenLease>,
-    settle: &Settle<'_>,
-    rest_ms: u64,
-) -> Result<Conclusion, Stale> {
-    let next = entry::settle(&entry.value, settle)?;
-    let released = lease::release(lease, settle.grant.token, Some(&settle.grant.nonce), rest_ms).ok();
-    Ok(Conclusion { entry: next, entry_expect: Expect::Version(entry.version.clone()), lease: released })
 }
 
 /// Why a verdict cannot be given.

@@ -12,6 +12,7 @@
 //! | [`owner`] | who holds a lease, and what may be concluded about them |
 //! | [`lease`] | the lease machine |
 //! | [`entry`] | the entry machine |
+//! | [`definition`] | how a job was defined when it ran, and what has changed since it last succeeded |
 //! | [`claim`](mod@claim) | both machines at once: what a run may do with what stands in the store |
 //! | [`step`] | the effects inside a run, each with an entry of its own |
 //! | [`policy`] | what a job asks for, checked, and the times derived from it |
@@ -26,6 +27,8 @@
 
 pub mod canonical;
 pub mod claim;
+mod conclusion;
+pub mod definition;
 pub mod entry;
 pub mod fill;
 mod json_parser;

@@ -205,6 +205,7 @@ fn take(
         payload: None,
         command: ask.command,
         plan: None,
+        definition: None,
         now_ms: ask.now_ms,
     };
     StepDecision::Claim(StepClaim {

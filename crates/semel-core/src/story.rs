@@ -389,6 +389,7 @@ pub fn next(view: &View, work: &Work, me: &Owner, now_ms: u64) -> Result<Next, N
         payload: entry.and_then(|entry| entry.payload.as_ref()),
         command: None,
         plan: None,
+        definition: None,
         now_ms,
     };
     Ok(match claim(view, &ask) {

@@ -106,6 +106,7 @@ fn take(
         payload: None,
         command: None,
         plan: None,
+        definition: None,
         now_ms: 1_750_000_000_000,
     };
     match claim(view, &ask) {

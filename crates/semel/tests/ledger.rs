@@ -78,6 +78,7 @@ async fn begin(engine: &Engine, work: &Work, policy: &Policy) -> Entry {
         payload: None,
         command: None,
         plan: None,
+        definition: None,
         now_ms: engine.clock.wall_ms(),
     };
     let Decision::Claim(claim) = claim(&view, &ask) else { panic!("{work} cannot be claimed") };

@@ -221,6 +221,7 @@ fn hold(
         policy,
         payload: None,
         command: None,
+        definition: None,
         nested,
         start_within_ms: None,
     };

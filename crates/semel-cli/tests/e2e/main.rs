@@ -12,6 +12,7 @@
 //! | `signals`, `failures`, `payload` | how runs end, and what that counts for |
 //! | `stdio`, `terminal`, `environment` | what the command sees |
 //! | `arguments`, `databases`, `full_disk` | bad input: a clear error, and nothing is lost |
+//! | `config` | jobs in `semel.toml` |
 //! | `fence_sql` | the fence in the user's own database |
 //! | `inspect` | commands that look, judge and tidy |
 //! | `steps`, `steps_hard`, `matrix` | effects inside a run, in a bad world, and a crash at every boundary |
@@ -27,6 +28,7 @@
 #![allow(clippy::disallowed_methods)]
 
 mod arguments;
+mod config;
 mod cost;
 mod crash;
 mod databases;

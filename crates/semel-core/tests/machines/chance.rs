@@ -3,6 +3,7 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 use semel_core::claim::{Decision, View, conclude, verdict};
+use semel_core::definition::Definition;
 use semel_core::entry::{
     ATTEMPTS_KEPT, Attempt, CommandMark, DoneBy, Ending, Entry, Output, Say, Stale, State, Terms,
     VERDICTS_KEPT, Verdict,
@@ -95,7 +96,8 @@ fn attempts() -> impl Strategy<Value = Attempt> {
     )
         .prop_map(|(n, grant, resource, owner, command, (started_ms, ended_ms), ending)| {
             let Grant { token, nonce } = grant;
-            Attempt { n, token, nonce, resource, owner, command, started_ms, ended_ms, ending }
+            let definition = command.clone();
+            Attempt { n, token, nonce, resource, owner, command, definition, started_ms, ended_ms, ending }
         })
 }
 
@@ -149,6 +151,10 @@ fn outputs() -> impl Strategy<Value = Output> {
     )
 }
 
+fn definitions() -> impl Strategy<Value = Definition> {
+    any::<[String; 2]>().prop_map(|[digest, text]| Definition { digest, text })
+}
+
 fn entries() -> impl Strategy<Value = Entry> {
     let terms = (on_losts(), any::<u32>(), any::<u64>(), any::<Option<u64>>()).prop_map(
         |(on_lost, max_failures, keep_ms, remember_ms)| Terms { on_lost, max_failures, keep_ms, remember_ms },
@@ -164,6 +170,8 @@ fn entries() -> impl Strategy<Value = Entry> {
         proptest::option::of(results()),
         proptest::option::of(outputs()),
         proptest::option::of(plans()),
+        proptest::option::of(definitions()),
+        proptest::option::of(definitions()),
     );
     (works(), states(), counts, lists, options, terms).prop_map(
         |(
@@ -171,7 +179,7 @@ fn entries() -> impl Strategy<Value = Entry> {
             state,
             (attempts, failures, changed_ms),
             (log, verdicts),
-            (payload, command, result, output, plan),
+            (payload, command, result, output, plan, definition, proven),
             terms,
         )| Entry {
             work,
@@ -184,6 +192,8 @@ fn entries() -> impl Strategy<Value = Entry> {
             payload,
             command,
             plan,
+            definition,
+            proven,
             result,
             output,
             terms,

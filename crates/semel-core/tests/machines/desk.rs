@@ -100,6 +100,7 @@ impl Asking {
                 payload: self.payload.as_ref(),
                 command: None,
                 plan: self.plan.as_ref(),
+                definition: None,
                 now_ms: 5,
             },
         )

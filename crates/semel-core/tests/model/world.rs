@@ -197,6 +197,7 @@ impl World {
             payload: None,
             command: None,
             plan: Some(&plan_of(run)),
+            definition: None,
             now_ms: 0,
         };
         let send = |why, writes: Vec<Write>, pledge| {

@@ -325,6 +325,7 @@ impl JobBuilder {
             policy,
             payload: self.payload.transpose()?,
             command: None,
+            definition: None,
             nested: None,
             start_within_ms: None,
         };

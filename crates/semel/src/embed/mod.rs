@@ -210,6 +210,7 @@ fn lease_plan(resources: Vec<Name>, what: String, policy: Policy) -> RunPlan {
         command: None,
         nested: None,
         start_within_ms: None,
+        definition: None,
     }
 }
 

@@ -86,6 +86,7 @@ impl Engine {
                 payload: plan.payload.as_ref(),
                 command: plan.command.as_ref(),
                 plan: None,
+                definition: plan.definition.as_ref(),
                 now_ms: self.clock.wall_ms(),
             };
             let mut decision = claim::claim(&view, &Ask { plan: planned.plan.as_ref(), ..ask.clone() });

@@ -18,6 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use semel_core::claim::Busy;
+use semel_core::definition::Definition;
 use semel_core::entry::{CommandMark, Ending, Entry};
 use semel_core::lease::Before;
 use semel_core::name::Name;
@@ -99,6 +100,8 @@ pub struct RunPlan {
     pub payload: Option<Fingerprint>,
     /// The command, by its mark.
     pub command: Option<CommandMark>,
+    /// How the job is defined, so that a change of it can be shown.
+    pub definition: Option<Definition>,
     /// The folder for the socket over which commands inside the run reach it; without one they cannot.
     pub nested: Option<PathBuf>,
     /// Not begun once so many milliseconds have passed since it was asked for; what is done is still found done.

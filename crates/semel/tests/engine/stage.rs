@@ -239,6 +239,7 @@ pub(crate) fn plan(job: &str) -> RunPlan {
         policy: Policy::default(),
         payload: None,
         command: None,
+        definition: None,
         nested: None,
         start_within_ms: None,
     }
