@@ -6,19 +6,23 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::commands::commit_trailer::CommitTrailerArgs;
+use crate::commands::config::ConfigCommand;
 use crate::commands::doctor::DoctorArgs;
 use crate::commands::fence::FenceCommand;
 use crate::commands::gate::GateArgs;
+use crate::commands::plan::PlanCommandArgs;
 use crate::commands::push::PushArgs;
 use crate::commands::step::StepArgs;
 use crate::commands::write::WriteArgs;
+use crate::config::Place;
+use crate::planner::PlanArgs;
 
 /// Make unattended work safe to fire twice, to crash anywhere and to retry.
 #[derive(Debug, Parser)]
 #[command(name = "semel", version, about, max_term_width = 100, disable_help_subcommand = true)]
 #[command(
     after_help = "Exit codes: the command's own; 0 done or rightly skipped; 11/12 lease held/lost; 65 wrong input; \
-69 store unreachable; 75 lease lost or busy; 77 stale token: nothing was written; 78 wrong configuration; 79 a person is needed; \
+69 store unreachable; 75 lease lost, busy or too late; 77 stale token: nothing was written; 78 wrong configuration; 79 a person is needed; \
 124 timeout; 126/127 cannot execute/not found; 128+n ended by signal n."
 )]
 pub(crate) struct Cli {
@@ -31,9 +35,12 @@ pub(crate) struct Cli {
 /// What every command takes.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Common {
-    /// Where the ledger is: sqlite:PATH (default: under the XDG state directory)
+    /// Where the ledger is: sqlite:PATH [default: what semel.toml says, else under the XDG state directory]
     #[arg(long, global = true, value_name = "URL", help_heading = "Everywhere")]
     pub(crate) store: Option<String>,
+    /// The file with the jobs [default: semel.toml here or in a folder above, else in the XDG config directory]
+    #[arg(long, global = true, value_name = "FILE", help_heading = "Everywhere")]
+    pub(crate) config: Option<PathBuf>,
     /// Print one JSON object per outcome
     #[arg(long, global = true, help_heading = "Everywhere")]
     pub(crate) json: bool,
@@ -67,6 +74,7 @@ impl Cli {
             Some("gate") => alone(&words, Command::Gate),
             Some("write") => alone(&words, Command::Write),
             Some("push") => alone(&words, Command::Push),
+            Some("plan") => alone(&words, Command::Plan),
             _ => None,
         };
         read.map_or_else(|| Cli::try_parse_from(words), Ok)
@@ -86,6 +94,8 @@ pub(crate) enum Command {
     Write(WriteArgs),
     /// Push to git, atomically, unless the token is stale (77)
     Push(PushArgs),
+    /// Inside a run: what was decided for it; outside: what would be
+    Plan(PlanCommandArgs),
     /// Print the trailer by which a pushed commit is known to be this run's
     CommitTrailer(CommitTrailerArgs),
     /// The fences of write targets: look at them, set them, print those for SQL
@@ -94,6 +104,11 @@ pub(crate) enum Command {
     /// Leases without a ledger, for scripts
     #[command(subcommand)]
     Lease(LeaseCommand),
+    /// The jobs of semel.toml, and how each stands
+    Jobs,
+    /// Check semel.toml, or print its schema
+    #[command(subcommand)]
+    Config(ConfigCommand),
     /// What is running, what needs a person, what went wrong last
     Status,
     /// List entries of the ledger
@@ -122,11 +137,14 @@ pub(crate) enum Command {
 }
 
 /// `semel run`
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Default, Args)]
 #[command(
-    override_usage = "semel run --job NAME <--once|--slot ID|--with K=V|--key K|--always> [OPTIONS] -- CMD..."
+    override_usage = "semel run JOB [OPTIONS]\n       semel run --job NAME <--every SCHEDULE|--slot ID|--with K=V|--key K|--once|--always> [OPTIONS] -- CMD..."
 )]
 pub(crate) struct RunArgs {
+    /// A job of semel.toml; flags go before what it says there
+    #[arg(value_name = "JOB", conflicts_with = "job")]
+    pub(crate) named: Option<String>,
     /// The job's name
     #[arg(long, value_name = "NAME")]
     pub(crate) job: Option<String>,
@@ -146,19 +164,45 @@ pub(crate) struct RunArgs {
     /// A JSON pointer into the payload that may differ; may be repeated
     #[arg(long, value_name = "POINTER", help_heading = "Payload")]
     pub(crate) volatile: Vec<String>,
+    #[command(flatten)]
+    pub(crate) plan: PlanArgs,
+    /// Replace {plan.NAME}, {with.NAME}, {slot}, {job} and {key} in the command's arguments; {{ and }} are braces
+    #[arg(long, help_heading = "Plan (made once, the same for every attempt)")]
+    pub(crate) fill: bool,
+    /// Claim nothing and record nothing: run the command, while its steps, gates, writes and pushes only say what they
+    /// would do
+    #[arg(long)]
+    pub(crate) rehearse: bool,
     /// Exit with this code when rightly skipped
     #[arg(long, value_name = "N", help_heading = "Policies")]
     pub(crate) skip_code: Option<u8>,
     /// The command and its arguments
     #[arg(last = true, value_name = "CMD")]
     pub(crate) command: Vec<OsString>,
+    /// What only semel.toml can say.
+    #[arg(skip)]
+    pub(crate) place: Place,
 }
 
 /// What makes two runs the same work.
-#[derive(Clone, Debug, Args)]
+#[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "What makes two runs the same work (one is needed)")]
 pub(crate) struct WhatArgs {
-    /// The scheduled occurrence: each slot is done once
+    /// Once per slot of a schedule: day, week, month, hour, an interval such as 15m, or a cron expression such as
+    /// "0 2 * * *". The slot is the one that fell due last, however late, often or by hand it is fired
+    #[arg(long, value_name = "SCHEDULE")]
+    pub(crate) every: Option<String>,
+    /// The schedule's time zone, by its IANA name [default: the system's]
+    #[arg(long, value_name = "ZONE")]
+    pub(crate) tz: Option<String>,
+    /// The time that the scheduler had in mind, instead of now: 2026-06-19T02:00:00Z, or the name of a Kubernetes
+    /// CronJob's Job
+    #[arg(long, value_name = "TIME")]
+    pub(crate) scheduled_for: Option<String>,
+    /// Do not start a slot that fell due longer ago than this, and say so (75); one that is done is skipped as always
+    #[arg(long, value_name = "DUR")]
+    pub(crate) max_late: Option<String>,
+    /// A scheduled occurrence by its name, for a run by hand or a missed one: each slot is done once
     #[arg(long, value_name = "ID")]
     pub(crate) slot: Option<String>,
     /// A parameter: K=V, or K:=JSON; may be repeated
@@ -175,8 +219,20 @@ pub(crate) struct WhatArgs {
     pub(crate) always: bool,
 }
 
+impl WhatArgs {
+    /// Something that is not for ever and not every time.
+    pub(crate) fn is_more(&self) -> bool {
+        self.every.is_some() || self.slot.is_some() || !self.with.is_empty() || self.key.is_some()
+    }
+
+    /// Anything.
+    pub(crate) fn is_said(&self) -> bool {
+        self.once || self.always || self.is_more()
+    }
+}
+
 /// The policies of a run.
-#[derive(Clone, Debug, Args)]
+#[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Policies")]
 pub(crate) struct PolicyArgs {
     /// Lease lifetime; renewed every third of it [default: 60s]

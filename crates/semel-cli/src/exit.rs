@@ -12,7 +12,7 @@ pub(crate) const LOST: u8 = 12;
 pub(crate) const INPUT: u8 = 65;
 /// The store cannot be reached: nothing was run.
 pub(crate) const STORE: u8 = 69;
-/// The lease was lost while running, or busy with `fail`.
+/// The lease was lost while running, busy with `fail`, or too late for its slot.
 pub(crate) const BUSY: u8 = 75;
 /// A sink refused a stale token, or the run is gone: nothing was written.
 pub(crate) const STALE: u8 = 77;
@@ -27,8 +27,8 @@ pub(crate) const TIMEOUT: u8 = 124;
 pub(crate) fn code(report: &Report, skip: u8) -> u8 {
     match report {
         Report::AlreadyDone(_) | Report::Yielded(_) => skip,
-        Report::Busy(_) | Report::LeaseLost { .. } => BUSY,
-        Report::Mismatch { .. } => INPUT,
+        Report::Busy(_) | Report::LeaseLost { .. } | Report::TooLate => BUSY,
+        Report::Mismatch { .. } | Report::NoPlan(_) => INPUT,
         Report::StoreDown(_) => STORE,
         Report::Unusable(_) => CONFIG,
         Report::Interrupted(signal) => by_signal(*signal),
@@ -64,7 +64,7 @@ pub(crate) fn of_push(why: &GitSinkError) -> u8 {
     }
 }
 
-fn of_task(end: TaskEnd) -> u8 {
+pub(crate) fn of_task(end: TaskEnd) -> u8 {
     match end {
         TaskEnd::Exited(code) => u8::try_from(code & 0xff).unwrap_or(1),
         TaskEnd::Killed(signal) => by_signal(signal),

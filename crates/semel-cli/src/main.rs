@@ -2,13 +2,18 @@
 
 mod args;
 mod commands;
+mod config;
+mod definition;
 mod exit;
 mod heap;
 mod neighbours;
 mod nested;
 mod out;
 mod plan;
+mod planner;
 mod script;
+mod site;
+mod slot;
 mod spill;
 mod table;
 mod task;
@@ -38,10 +43,13 @@ fn main() -> ExitCode {
         Command::Gate(args) => commands::gate::run(&common, args, &around),
         Command::Write(args) => commands::write::run(&common, args, &around),
         Command::Push(args) => commands::push::run(&common, args, &around),
+        Command::Plan(args) => commands::plan::run(&common, args, &around),
         Command::CommitTrailer(args) => commands::commit_trailer::run(&common, args, &around),
         Command::Fence(command) => commands::fence::run(&common, command, &around),
         Command::Lease(command) => commands::lease::run(&common, command, &around),
         Command::Demo(args) => commands::demo::run(&common, args),
+        Command::Jobs => commands::jobs::run(&common, &around),
+        Command::Config(command) => commands::config::run(&common, command, &around),
         Command::Status => commands::status::run(&common, &around),
         Command::Ls(args) => commands::ls::run(&common, args, &around),
         Command::Show(args) => commands::show::run(&common, args, &around),
@@ -55,12 +63,13 @@ fn main() -> ExitCode {
     };
     match code {
         Ok(code) => ExitCode::from(code),
-        Err(Trouble { code, line }) => {
+        Err(Trouble { code, line, more }) => {
             let voice = Voice::new(&common);
             if common.json {
-                voice.outcome(|| serde_json::json!({ "kind": "outcome", "outcome": "error", "exit_code": code, "why": line }));
+                voice.outcome(|| serde_json::json!({ "kind": "outcome", "outcome": "error", "exit_code": code, "why": line, "more": more }));
             } else {
                 voice.say(&line);
+                more.iter().for_each(|line| voice.say(line));
             }
             ExitCode::from(code)
         }

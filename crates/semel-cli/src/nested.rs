@@ -39,8 +39,8 @@ impl AuthorityArgs {
 pub(crate) struct Authority {
     /// The resource that is held.
     pub(crate) resource: Name,
-    /// Its grant.
-    pub(crate) grant: Grant,
+    /// Its grant; none in a rehearsal.
+    pub(crate) grant: Option<Grant>,
     /// The work of the run; `None` for a lease without a ledger.
     pub(crate) work: Option<Work>,
 }
@@ -99,7 +99,8 @@ pub(crate) fn authority(
         ));
     };
     match ask(&mut client, &Ask::Grant, &[])?.0 {
-        Answer::Granted { resource, grant, work } => Ok(Authority { resource, grant, work }),
+        Answer::Granted { resource, grant, work } => Ok(Authority { resource, grant: Some(grant), work }),
+        Answer::Rehearsal { resource, work } => Ok(Authority { resource, grant: None, work }),
         other => Err(strange(&other)),
     }
 }
@@ -108,7 +109,7 @@ pub(crate) fn authority(
 fn named(common: &Common, resource: Name, token: Token, around: &Surroundings) -> Result<Authority, Trouble> {
     let seen = runtime()?.block_on(plan::engine(common, around)?.lease_of(&resource))?;
     match seen.filter(|seen| seen.is_held() && seen.record.value.grant.token == token) {
-        Some(held) => Ok(Authority { resource, grant: held.record.value.grant, work: None }),
+        Some(held) => Ok(Authority { resource, grant: Some(held.record.value.grant), work: None }),
         None => Err(stale(format!("the lease of {resource} is no longer held with token {token}"))),
     }
 }

@@ -1,13 +1,15 @@
 //! From what was typed to what is run: resolved, checked, immutable. The only reader of the environment.
 
+use std::borrow::Cow;
+use std::cell::OnceCell;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::{Span, SpanRelativeTo};
-use semel::clock::SystemClock;
+use jiff::{Span, SpanRelativeTo, Timestamp};
+use semel::clock::{Clock, SystemClock};
 use semel::engine::{Engine, RunPlan};
 use semel::store::Store;
 use semel::store::sqlite::Sqlite;
@@ -20,19 +22,27 @@ use semel_core::policy::{IfBusy, OnLost, Policy, PolicyError};
 use semel_core::work::{Work, parse_params};
 
 use crate::args::{Common, OnLostArg, PolicyArgs, RunArgs, WhatArgs};
+use crate::config::search::Places;
+use crate::config::{Config, Reference};
+use crate::definition;
 use crate::neighbours::ThisHost;
+use crate::planner::{Fill, Planner};
+use crate::site::Site;
+use crate::slot::{self, Due};
 use crate::trouble::Trouble;
 
 /// What this process was started into, read once.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Surroundings {
     vars: Vec<(OsString, OsString)>,
+    /// The file with the jobs, once it was looked for.
+    config: OnceCell<Option<Config>>,
 }
 
 impl Surroundings {
     #[allow(clippy::disallowed_methods)] // the one place
     pub(crate) fn read() -> Surroundings {
-        Surroundings { vars: std::env::vars_os().collect() }
+        Surroundings { vars: std::env::vars_os().collect(), config: OnceCell::new() }
     }
 
     pub(crate) fn get(&self, name: &str) -> Option<&OsStr> {
@@ -43,6 +53,49 @@ impl Surroundings {
         self.get(name).and_then(OsStr::to_str).filter(|value| !value.is_empty())
     }
 
+    /// An absolute path in a variable.
+    fn absolute(&self, name: &str) -> Option<PathBuf> {
+        self.get(name).map(PathBuf::from).filter(|path| path.is_absolute())
+    }
+
+    /// Where `semel.toml` is looked for.
+    pub(crate) fn places(&self, common: &Common) -> Places {
+        let flag = common.config.clone().map(|path| ("--config", path));
+        let variable = || self.get("SEMEL_CONFIG").filter(|path| !path.is_empty());
+        let home = || self.absolute("HOME").map(|home| home.join(".config"));
+        Places {
+            named: flag.or_else(|| variable().map(|path| ("SEMEL_CONFIG", path.into()))),
+            from: std::env::current_dir().ok(),
+            config_dir: self.absolute("XDG_CONFIG_HOME").or_else(home),
+        }
+    }
+
+    /// `semel.toml`, if there is one: looked for once, and perhaps with faults.
+    pub(crate) fn config(&self, common: &Common) -> Result<Option<&Config>, Trouble> {
+        if self.config.get().is_none() {
+            let found = self.places(common).find()?;
+            // nobody else can have set it: there is one thread
+            let _ = self.config.set(found.map(|found| Config::read(found.path, &found.text)));
+        }
+        Ok(self.config.get().and_then(Option::as_ref))
+    }
+
+    /// What a reference of a file stands for.
+    pub(crate) fn resolve<'a>(
+        &'a self,
+        what: &str,
+        reference: &'a Reference,
+    ) -> Result<Cow<'a, OsStr>, Trouble> {
+        match reference {
+            Reference::Plain(text) => Ok(Cow::Borrowed(OsStr::new(text))),
+            Reference::Variable(name) => self.get(name).map(Cow::Borrowed).ok_or_else(|| {
+                Trouble::config(format!(
+                    "{what} is {{ env = \"{name}\" }}, and {name} is not set: set it where Semel is started"
+                ))
+            }),
+        }
+    }
+
     /// Everything, for a command that stays inside the same run.
     pub(crate) fn all(&self) -> &[(OsString, OsString)] {
         &self.vars
@@ -50,17 +103,22 @@ impl Surroundings {
 
     /// What a command inherits: everything but what Semel sets itself, and never the store's address.
     pub(crate) fn inheritable(&self) -> impl Iterator<Item = &(OsString, OsString)> {
-        self.vars.iter().filter(|(name, _)| {
+        let store = match self.config.get().and_then(Option::as_ref).and_then(|config| config.store.as_ref())
+        {
+            Some(Reference::Variable(name)) => Some(name),
+            _ => None,
+        };
+        self.vars.iter().filter(move |(name, _)| {
             let name = name.as_bytes();
-            !name.starts_with(b"SEMEL_") || name == b"SEMEL_HELD"
+            let is_store = store.is_some_and(|store| store.as_bytes() == name);
+            (!name.starts_with(b"SEMEL_") || name == b"SEMEL_HELD") && !is_store
         })
     }
 
     /// Where Semel keeps what is this user's alone.
     pub(crate) fn state_dir(&self) -> Result<PathBuf, Trouble> {
-        let absolute = |name| self.get(name).map(PathBuf::from).filter(|path| path.is_absolute());
-        absolute("XDG_STATE_HOME")
-            .or_else(|| absolute("HOME").map(|home| home.join(".local/state")))
+        self.absolute("XDG_STATE_HOME")
+            .or_else(|| self.absolute("HOME").map(|home| home.join(".local/state")))
             .map(|state| state.join("semel"))
             .ok_or_else(|| {
                 Trouble::config(
@@ -76,6 +134,18 @@ impl Surroundings {
             .filter_map(|pair| pair.split_once('='))
             .filter_map(|(r, t)| Some((r.to_owned(), t.parse().ok()?)))
             .collect()
+    }
+
+    /// Now, by the wall clock: it says which slot is due, and nothing else.
+    pub(crate) fn now(&self) -> Result<Timestamp, Trouble> {
+        // a test says another time; no released binary knows the word
+        #[cfg(feature = "crash-points")]
+        if let Some(text) = self.text("SEMEL_NOW") {
+            return text.parse().map_err(|why| Trouble::config(format!("SEMEL_NOW {text:?}: {why}")));
+        }
+        let ms = i64::try_from(SystemClock.wall_ms()).ok();
+        ms.and_then(|ms| Timestamp::from_millisecond(ms).ok())
+            .ok_or_else(|| Trouble::config("the machine's clock shows a time that no calendar has: set it"))
     }
 
     /// Who gives a verdict.
@@ -98,6 +168,16 @@ pub(crate) fn store_url(common: &Common, around: &Surroundings) -> Result<String
     // another ledger than the one that was meant would know nothing of what is done
     if around.get("SEMEL_STORE").is_some_and(|url| url.to_str().is_none()) {
         return Err(Trouble::config("SEMEL_STORE is not UTF-8: use another path"));
+    }
+    // a crontab and a shell must mean the same ledger, so this holds for every command
+    if let Some(config) = around.config(common)? {
+        config.check_store()?;
+        if let Some(store) = &config.store {
+            let url = around.resolve(&format!("store in {}", config.path.display()), store)?;
+            return url.to_str().filter(|url| !url.is_empty()).map(str::to_owned).ok_or_else(|| {
+                Trouble::config(format!("store in {} is empty or not UTF-8", config.path.display()))
+            });
+        }
     }
     let path = around.state_dir()?.join("ledger.db");
     let path = path
@@ -213,6 +293,11 @@ pub(crate) struct Run {
     pub(crate) command: Program,
     pub(crate) probe: Option<Probe>,
     pub(crate) skip_code: u8,
+    pub(crate) due: Option<Due>,
+    /// How its plan is made, if it has one.
+    pub(crate) planner: Option<Planner>,
+    /// The placeholders in its arguments, if they are to be filled.
+    pub(crate) fill: Option<Fill>,
 }
 
 /// A program that exists, with its arguments.
@@ -220,6 +305,7 @@ pub(crate) struct Run {
 pub(crate) struct Program {
     pub(crate) path: PathBuf,
     pub(crate) argv: Vec<OsString>,
+    pub(crate) site: Site,
 }
 
 /// How to ask the world.
@@ -231,18 +317,23 @@ pub(crate) struct Probe {
 
 /// The program that these words name.
 pub(crate) fn program(words: &[OsString], around: &Surroundings) -> Result<Program, Trouble> {
+    program_at(words, around, Site::default())
+}
+
+fn program_at(words: &[OsString], around: &Surroundings, site: Site) -> Result<Program, Trouble> {
     let Some(first) = words.first() else {
         return Err(Trouble::config(
             "no command: write it after --, as in: semel run --job backup --once -- ./backup.sh",
         ));
     };
-    let path = semel_supervise::resolve(first, around.get("PATH"), None).map_err(|why| {
-        Trouble::with_code(
-            why.exit_code().unwrap_or(126),
-            format!("{why}; nothing was run and nothing is on record"),
-        )
-    })?;
-    Ok(Program { path, argv: words.to_vec() })
+    let path =
+        semel_supervise::resolve(first, site.path(around), site.directory.as_deref()).map_err(|why| {
+            Trouble::with_code(
+                why.exit_code().unwrap_or(126),
+                format!("{why}; nothing was run and nothing is on record"),
+            )
+        })?;
+    Ok(Program { path, argv: words.to_vec(), site })
 }
 
 /// The mark of a command: its name and a digest, never its arguments.
@@ -252,21 +343,71 @@ pub(crate) fn mark(argv: &[OsString]) -> CommandMark {
     CommandMark::of(&name, argv.iter().map(|argument| argument.as_bytes()))
 }
 
+/// What was typed, with the job of `semel.toml` beneath it if one is named.
+fn with_file<'a>(
+    common: &Common,
+    args: &'a RunArgs,
+    around: &Surroundings,
+) -> Result<Cow<'a, RunArgs>, Trouble> {
+    let Some(name) = &args.named else { return Ok(Cow::Borrowed(args)) };
+    if !args.command.is_empty() {
+        return Err(Trouble::config(format!(
+            "job {name} has its command in semel.toml: leave out what follows --, or say --job {name} and everything else by flags"
+        )));
+    }
+    match around.config(common)? {
+        Some(config) => Ok(Cow::Owned(config.job(name, args)?)),
+        None => Err(Trouble::config(format!("there is no job {name}: {}", around.places(common).words()))),
+    }
+}
+
+/// Can these arguments of a job go together? Without looking at anything but them.
+pub(crate) fn check(args: &RunArgs) -> Result<(), Trouble> {
+    let job = name("--job", args.job.as_deref().unwrap_or_default())?;
+    // which slot is due, the run finds out
+    let is_scheduled = slot::schedule(&args.what)?.is_some();
+    let what = WhatArgs {
+        slot: is_scheduled.then(|| "due".to_owned()).or_else(|| args.what.slot.clone()),
+        ..args.what.clone()
+    };
+    if what.is_said() {
+        work(&job, &what, None)?;
+    }
+    let resource = args.resource.as_deref().map_or(Ok(job), |text| name("--resource", text))?;
+    resources(resource, &args.or)?;
+    policy(&args.policy)?;
+    match (&args.payload, args.volatile.is_empty()) {
+        (None, false) => Err(volatile_alone()),
+        _ => Ok(()),
+    }
+}
+
 /// `semel run`, resolved.
 pub(crate) fn run(common: &Common, args: &RunArgs, around: &Surroundings) -> Result<Run, Trouble> {
+    let args = &*with_file(common, args, around)?;
     let Some(job) = &args.job else {
         return Err(Trouble::config(
-            "no job: name it with --job, as in: semel run --job backup --once -- ./backup.sh",
+            "no job: name one of semel.toml, as in: semel run backup, or say --job, as in: semel run --job backup --once -- ./backup.sh",
         ));
     };
     let job = name("--job", job)?;
-    let work = work(&job, &args.what)?;
+    let site = Site::new(job.as_str(), &args.place, around)?;
+    let due = slot::due(&args.what, around)?;
+    let work = work(&job, &args.what, due.as_ref())?;
     let resource = args.resource.as_deref().map_or(Ok(job), |text| name("--resource", text))?;
     let resources = resources(resource, &args.or)?;
     let (policy, probe) = policy(&args.policy)?;
     let payload = payload(args)?;
-    let command = program(&args.command, around)?;
+    let command = program_at(&args.command, around, site)?;
+    let fill = args.fill.then(|| Fill::parse(&command, &work)).transpose()?;
+    let planned = !args.plan.is_empty() || fill.as_ref().is_some_and(Fill::needs_a_plan);
+    let planner = planned.then(|| Planner::resolve(&args.plan, &work)).transpose()?;
+    let planner = planner.map(|planner| planner.at(command.site.clone()));
+    if let (Some(fill), Some(planner)) = (&fill, &planner) {
+        fill.check(planner)?;
+    }
     let what = work.to_string();
+    let definition = definition::of(args, work.job(), &resources, &policy, &mark(&command.argv));
     let plan = RunPlan {
         work: Some(work),
         what,
@@ -274,9 +415,11 @@ pub(crate) fn run(common: &Common, args: &RunArgs, around: &Surroundings) -> Res
         policy,
         payload,
         command: Some(mark(&command.argv)),
+        definition,
         nested: Some(private_dir(common, around)?.join("run")),
+        start_within_ms: due.as_ref().and_then(Due::start_within_ms),
     };
-    Ok(Run { plan, command, probe, skip_code: args.skip_code.unwrap_or(0) })
+    Ok(Run { plan, command, probe, skip_code: args.skip_code.unwrap_or(0), due, planner, fill })
 }
 
 /// The resources in their order, each once.
@@ -292,16 +435,19 @@ pub(crate) fn resources(first: Name, or: &[String]) -> Result<Vec<Name>, Trouble
     Ok(resources)
 }
 
-fn work(job: &Name, what: &WhatArgs) -> Result<Work, Trouble> {
-    let WhatArgs { slot, with, key, once, always } = what;
+/// What makes two runs the same work.
+pub(crate) fn work(job: &Name, what: &WhatArgs, due: Option<&Due>) -> Result<Work, Trouble> {
+    let WhatArgs { slot, with, key, once, always, .. } = what;
     let job = job.clone();
-    let more = slot.is_some() || !with.is_empty() || key.is_some();
+    let more = due.is_some() || what.is_more();
     if *always && (*once || more) {
-        return Err(Trouble::config("--always goes alone: without --once, --slot, --with and --key"));
+        return Err(Trouble::config(
+            "--always goes alone: without --once, --every, --slot, --with and --key",
+        ));
     }
     if *once && more {
         return Err(Trouble::config(
-            "--once goes alone: a slot, parameters or a key say by themselves what is done once",
+            "--once goes alone: a schedule, a slot, parameters or a key say by themselves what is done once",
         ));
     }
     if *always {
@@ -314,7 +460,8 @@ fn work(job: &Name, what: &WhatArgs) -> Result<Work, Trouble> {
         .as_deref()
         .map(Slot::new)
         .transpose()
-        .map_err(|why| Trouble::config(format!("--slot: {why}")))?;
+        .map_err(|why| Trouble::config(format!("--slot: {why}")))?
+        .or_else(|| due.map(|due| due.tick.slot.clone()));
     let with = parse_params(with.iter().map(String::as_str))
         .map_err(|why| Trouble::config(format!("--with: {why}")))?;
     let made = match (slot, key) {
@@ -322,8 +469,9 @@ fn work(job: &Name, what: &WhatArgs) -> Result<Work, Trouble> {
         (Some(slot), None) => Work::in_slot(job, slot, with),
         (None, None) if with.is_empty() => {
             return Err(Trouble::config(
-                "what makes two runs the same work? Say --once (never again), --slot ID (once per slot), --with K=V \
-                 (once per parameters), --key K (once per key) or --always (every time, only never overlapping)",
+                "what makes two runs the same work? Say --every SCHEDULE (once per day, hour or cron tick), \
+                 --once (never again), --slot ID (once per slot), --with K=V (once per parameters), --key K (once per \
+                 key) or --always (every time, only never overlapping)",
             ));
         }
         (None, None) => Work::with(job, with),
@@ -381,6 +529,10 @@ pub(crate) fn if_busy(text: &str) -> Result<IfBusy, Trouble> {
     }
 }
 
+fn volatile_alone() -> Trouble {
+    Trouble::config("--volatile names fields of a payload: say --payload FILE too")
+}
+
 /// The largest payload file.
 const PAYLOAD_LIMIT: u64 = 64 * 1024 * 1024;
 
@@ -394,7 +546,7 @@ fn payload(args: &RunArgs) -> Result<Option<Fingerprint>, Trouble> {
         if volatile.is_empty() {
             return Ok(None);
         }
-        return Err(Trouble::config("--volatile names fields of a payload: say --payload FILE too"));
+        return Err(volatile_alone());
     };
     let wrong = |why: String| Trouble::input(format!("--payload {}: {why}; nothing was run", path.display()));
     let bytes = read_bounded(path, PAYLOAD_LIMIT).map_err(wrong)?;

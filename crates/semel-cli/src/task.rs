@@ -1,7 +1,8 @@
 //! A command as the engine's task: started in a tree of its own, with what it is told in its environment.
 
 use std::ffi::OsString;
-use std::os::unix::fs::DirBuilderExt;
+use std::io::Write;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,22 +10,28 @@ use std::time::Duration;
 use semel::clock::Moment;
 use semel::engine::desk::Desk;
 use semel::engine::socket::Address;
-use semel::engine::{Begin, Caught, NotStarted, Probed, Task, TaskEnd};
+use semel::engine::{Begin, Caught, Engine, NotStarted, Probed, Task, TaskEnd, Unplanned};
 use semel_core::canonical;
 use semel_core::entry::RESULT_LIMIT;
+use semel_core::plan::{Plan, seed};
 use semel_core::token::Nonce;
+use semel_core::work::Work;
 use semel_supervise::{Contain, Ended, Exit, Output, SpawnError, Spec, Stdin, Tree};
 use serde_json::Value;
 
+use crate::exit;
 use crate::neighbours::RUN_VAR;
 use crate::out::Voice;
 use crate::plan::{Probe, Program, Surroundings, read_bounded};
+use crate::planner::{Fill, Planner};
 
 /// How long after its time a probe is ended even if nobody is there to end it.
 const PROBE_MARGIN: Duration = Duration::from_secs(2);
 
 /// What is behind a run's nonce in the name of the file for its result.
 pub(crate) const RESULT_SUFFIX: &str = ".json";
+/// And of the file with its plan.
+pub(crate) const PLAN_SUFFIX: &str = ".plan";
 
 /// The command of a run.
 pub(crate) struct CommandTask<'a> {
@@ -38,17 +45,23 @@ pub(crate) struct CommandTask<'a> {
     tree: Option<Tree>,
     /// Nothing may go on after that, whatever happens to this process.
     deadline: Option<Duration>,
-    result: Option<ResultFile>,
+    result: Option<RunFile>,
+    plan: Option<RunFile>,
+    planner: Option<Planner>,
+    fill: Option<Fill>,
     /// How the commands inside the run reach it.
     address: Option<OsString>,
+    /// Nothing is held: no token is told.
+    rehearsal: bool,
 }
 
-/// The file in which a run's result is looked for, removed when this is dropped. It is the command that makes it.
-struct ResultFile(PathBuf);
+/// A private file of a run, removed when this is dropped: in which its result is looked for (it is the command that
+/// makes it), or which holds its plan.
+struct RunFile(PathBuf);
 
-impl ResultFile {
+impl RunFile {
     /// In the directory for the files of all runs, which is made if there is none.
-    fn new(runs: &Path, nonce: &Nonce) -> std::io::Result<ResultFile> {
+    fn new(runs: &Path, nonce: &Nonce, suffix: &str) -> std::io::Result<RunFile> {
         match std::fs::DirBuilder::new().mode(0o700).create(runs) {
             Err(why) if why.kind() == std::io::ErrorKind::NotFound => {
                 std::fs::DirBuilder::new().mode(0o700).recursive(true).create(runs)?;
@@ -56,7 +69,15 @@ impl ResultFile {
             Err(why) if why.kind() == std::io::ErrorKind::AlreadyExists => {}
             made => made?,
         }
-        Ok(ResultFile(runs.join(format!("{nonce}{RESULT_SUFFIX}"))))
+        Ok(RunFile(runs.join(format!("{nonce}{suffix}"))))
+    }
+
+    /// Make it, with this in it.
+    fn write(&self, text: &str) -> std::io::Result<()> {
+        self.clear()?;
+        let mut options = std::fs::OpenOptions::new();
+        let mut file = options.write(true).create_new(true).mode(0o600).open(&self.0)?;
+        file.write_all(text.as_bytes())
     }
 
     /// Before every try: what a failed one left behind is not the result of the next.
@@ -73,7 +94,7 @@ impl ResultFile {
     }
 }
 
-impl Drop for ResultFile {
+impl Drop for RunFile {
     fn drop(&mut self) {
         // left for `gc` if it cannot be removed now
         let _ = self.clear();
@@ -98,31 +119,77 @@ impl<'a> CommandTask<'a> {
             tree: None,
             deadline: None,
             result: None,
+            plan: None,
+            planner: None,
+            fill: None,
             address: None,
+            rehearsal: false,
         }
+    }
+
+    /// With a plan, and its arguments filled.
+    pub(crate) fn planned(self, planner: Option<Planner>, fill: Option<Fill>) -> CommandTask<'a> {
+        CommandTask { planner, fill, ..self }
+    }
+
+    /// The file with the plan, anew for every try: what one wrote into it is not the plan of the next.
+    fn lay_out_plan(&mut self, begin: &Begin) -> std::io::Result<()> {
+        let Some(plan) = &begin.plan else { return Ok(()) };
+        let file = match self.plan.take() {
+            Some(file) => file,
+            None => RunFile::new(&self.runs, &begin.grant.nonce, PLAN_SUFFIX)?,
+        };
+        file.write(&format!("{plan}\n"))?;
+        self.plan = Some(file);
+        Ok(())
+    }
+
+    /// The words of the command, their placeholders filled.
+    fn argv(&self, begin: &Begin) -> Result<Vec<OsString>, NotStarted> {
+        let (Some(fill), Some(work)) = (&self.fill, &begin.work) else {
+            return Ok(self.command.argv.clone());
+        };
+        fill.argv(&self.command, work, begin.plan.as_ref()).map_err(|why| NotStarted {
+            code: exit::CONFIG.into(),
+            why: format!("{why}: it was pinned with the first claim, and stays as it is"),
+        })
     }
 
     /// What the command is told, on top of what it inherits.
     fn environment(&self, begin: &Begin) -> Vec<(OsString, OsString)> {
         let mut vars: Vec<_> = self.around.inheritable().cloned().collect();
+        let own = &self.command.site.env;
+        vars.retain(|(name, _)| own.iter().all(|(own, _)| own != name));
+        vars.extend_from_slice(own);
         let mut held: Vec<String> = self.around.held().iter().map(|(r, t)| format!("{r}={t}")).collect();
-        held.push(format!("{}={}", begin.resource, begin.grant.token));
+        if !self.rehearsal {
+            held.push(format!("{}={}", begin.resource, begin.grant.token));
+        }
         vars.retain(|(name, _)| name != "SEMEL_HELD");
         let mut set = |name: &str, value: String| vars.push((name.into(), value.into()));
         set("SEMEL_RESOURCE", begin.resource.to_string());
-        set("SEMEL_TOKEN", begin.grant.token.to_string());
-        set("SEMEL_NONCE", begin.grant.nonce.to_string());
+        if self.rehearsal {
+            set("SEMEL_REHEARSAL", "1".to_owned());
+        } else {
+            set("SEMEL_TOKEN", begin.grant.token.to_string());
+            set("SEMEL_NONCE", begin.grant.nonce.to_string());
+        }
         set("SEMEL_HELD", held.join(","));
         if let Some(work) = &begin.work {
             set("SEMEL_KEY", work.key().to_string());
             set("SEMEL_JOB", work.job().to_string());
             set("SEMEL_SLOT", work.slot().map(ToString::to_string).unwrap_or_default());
             set("SEMEL_ATTEMPT", begin.attempt.to_string());
+            let pinned = begin.plan.as_ref().and_then(Plan::seed);
+            set("SEMEL_SEED", pinned.unwrap_or_else(|| seed(&work.key())).to_string());
         }
         let run = self.address.clone().unwrap_or_else(|| begin.grant.nonce.to_string().into());
         vars.push((RUN_VAR.into(), run));
         if let Some(result) = &self.result {
             vars.push(("SEMEL_RESULT".into(), result.0.clone().into()));
+        }
+        if let Some(plan) = &self.plan {
+            vars.push(("SEMEL_PLAN".into(), plan.0.clone().into()));
         }
         vars
     }
@@ -159,10 +226,22 @@ fn not_started(why: &SpawnError) -> NotStarted {
 }
 
 impl Task for CommandTask<'_> {
+    async fn plan(&mut self, engine: &Engine, work: &Work) -> Result<Option<Plan>, Unplanned> {
+        let Some(planner) = &self.planner else { return Ok(None) };
+        let plan = planner.make(engine, work, self.around).await?;
+        if let Some(fill) = &self.fill {
+            // before anything is claimed
+            let filled = fill.argv(&self.command, work, Some(&plan));
+            filled.map_err(|why| Unplanned::Wrong(format!("--fill: {why}")))?;
+        }
+        Ok(Some(plan))
+    }
+
     async fn start(&mut self, begin: &Begin, desk: &Arc<Desk>) -> Result<(), NotStarted> {
         self.address = desk.address().map(Address::to_text);
+        self.rehearsal = desk.is_rehearsal();
         if begin.work.is_some() && self.result.is_none() {
-            let result = ResultFile::new(&self.runs, &begin.grant.nonce);
+            let result = RunFile::new(&self.runs, &begin.grant.nonce, RESULT_SUFFIX);
             self.result = Some(result.map_err(|why| NotStarted {
                 code: 126,
                 why: format!("cannot make {}: {why}", self.runs.display()),
@@ -172,8 +251,11 @@ impl Task for CommandTask<'_> {
             // if it cannot be removed, it is looked at: what it says is said
             let _ = result.clear();
         }
-        let mut spec = Spec::new(&self.command.path, self.command.argv.clone());
+        self.lay_out_plan(begin)
+            .map_err(|why| NotStarted { code: 126, why: format!("cannot write the plan: {why}") })?;
+        let mut spec = Spec::new(&self.command.path, self.argv(begin)?);
         spec.env = self.environment(begin);
+        spec.cwd.clone_from(&self.command.site.directory);
         spec.tag = begin.grant.nonce.to_string();
         spec.deadline = self.deadline;
         let tree = Tree::spawn(spec).map_err(|why| not_started(&why))?;
@@ -237,17 +319,29 @@ impl Task for CommandTask<'_> {
     }
 
     async fn probe(&mut self, begin: &Begin) -> Probed {
+        if let Err(why) = self.lay_out_plan(begin) {
+            return Probed::Unknown(format!("the probe was not asked: cannot write the plan: {why}"));
+        }
         match &self.probe {
-            Some(probe) => ask_probe(probe, self.environment(begin), &begin.grant.nonce.to_string()).await,
+            Some(probe) => {
+                let directory = self.command.site.directory.as_deref();
+                ask_probe(probe, directory, self.environment(begin), &begin.grant.nonce.to_string()).await
+            }
             None => Probed::Unknown("there is no probe".into()),
         }
     }
 }
 
 /// Ask the world, by the user's own command.
-pub(crate) async fn ask_probe(probe: &Probe, env: Vec<(OsString, OsString)>, tag: &str) -> Probed {
+pub(crate) async fn ask_probe(
+    probe: &Probe,
+    directory: Option<&Path>,
+    env: Vec<(OsString, OsString)>,
+    tag: &str,
+) -> Probed {
     let mut spec = Spec::new("/bin/sh", vec!["sh".into(), "-c".into(), probe.command.clone()]);
     spec.env = env;
+    spec.cwd = directory.map(Path::to_owned);
     spec.tag = tag.to_owned();
     // a question may outlive a lease, but not its own time, even if this process stalls
     spec.deadline = semel_supervise::boottime().checked_add(probe.timeout + PROBE_MARGIN);

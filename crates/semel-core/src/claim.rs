@@ -8,14 +8,15 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::entry::{
-    self, Attempt, CommandMark, Ending, Entry, Say, Settle, Stale, State, Terms, Verdict, is_capped,
-};
-use crate::lease::{self, Acquire, Acquired, Before, Held, Lease, Released, SeenLease, Takeable};
+pub use crate::conclusion::{Conclusion, conclude};
+use crate::definition::Definition;
+use crate::entry::{self, Attempt, CommandMark, Ending, Entry, Say, State, Terms, Verdict, is_capped};
+use crate::lease::{self, Acquire, Acquired, Before, Held, Lease, SeenLease, Takeable};
 use crate::mutant::{self, Mutant};
 use crate::name::Name;
 use crate::owner::Owner;
 use crate::payload::{FieldChange, Fingerprint};
+use crate::plan::Plan;
 use crate::policy::{OnLost, Policy};
 use crate::record::{Expect, Seen};
 use crate::token::{Grant, Nonce, TokenError};
@@ -40,6 +41,10 @@ pub struct Ask<'a> {
     pub payload: Option<&'a Fingerprint>,
     /// The command, by its mark.
     pub command: Option<&'a CommandMark>,
+    /// The plan to pin, unless one is pinned.
+    pub plan: Option<&'a Plan>,
+    /// How the job is defined.
+    pub definition: Option<&'a Definition>,
     /// Wall clock, for people.
     pub now_ms: u64,
 }
@@ -171,6 +176,11 @@ impl Claim {
     /// The grant that this claim takes.
     pub fn grant(&self) -> Grant {
         self.lease.lease.grant
+    }
+
+    /// Whether a plan could still be pinned with it.
+    pub fn takes_a_plan(&self) -> bool {
+        self.intent.as_ref().is_some_and(|intent| intent.entry.plan.is_none())
     }
 
     /// The number of the attempt that it begins.
@@ -431,6 +441,8 @@ pub(crate) struct Attempted<'a> {
     pub(crate) terms: Terms,
     pub(crate) payload: Option<&'a Fingerprint>,
     pub(crate) command: Option<&'a CommandMark>,
+    pub(crate) plan: Option<&'a Plan>,
+    pub(crate) definition: Option<&'a Definition>,
     pub(crate) now_ms: u64,
 }
 
@@ -450,6 +462,8 @@ fn attempted<'a>(ask: &Ask<'a>, work: &'a Work, resource: &'a Name, lease: &'a L
         terms,
         payload: ask.payload,
         command: ask.command,
+        plan: ask.plan,
+        definition: ask.definition,
         now_ms: ask.now_ms,
     }
 }
@@ -466,6 +480,9 @@ pub(crate) fn intent(before: Option<&Entry>, ask: &Attempted<'_>) -> Entry {
         changed_ms: ask.now_ms,
         payload: None,
         command: None,
+        plan: None,
+        definition: None,
+        proven: None,
         result: None,
         output: None,
         terms: ask.terms.clone(),
@@ -478,6 +495,7 @@ pub(crate) fn intent(before: Option<&Entry>, ask: &Attempted<'_>) -> Entry {
         resource: ask.resource.clone(),
         owner: ask.owner.clone(),
         command: ask.command.map(|mark| mark.digest.clone()),
+        definition: ask.definition.map(|definition| definition.digest.clone()),
         started_ms: ask.now_ms,
         ended_ms: None,
         ending: Ending::None,
@@ -487,52 +505,15 @@ pub(crate) fn intent(before: Option<&Entry>, ask: &Attempted<'_>) -> Entry {
     next.terms = ask.terms.clone();
     next.payload = next.payload.or_else(|| ask.payload.cloned());
     next.command = ask.command.cloned().or(next.command);
+    next.plan = match next.plan {
+        Some(_) if mutant::on(Mutant::PlanMovesOn) => ask.plan.cloned(),
+        Some(pinned) => Some(pinned),
+        None => ask.plan.cloned(),
+    };
+    if let Some(definition) = ask.definition {
+        next.define(definition);
+    }
     next
-}
-
-/// What ends an attempt: the outcome, and the lease given back if it is still ours.
-#[derive(Clone, Debug)]
-pub struct Conclusion {
-    /// The outcome, to be written first.
-    pub entry: Entry,
-    /// What must stand there.
-    pub entry_expect: Expect,
-    /// The lease, if it is still ours to release.
-    pub lease: Option<Released>,
-}
-
-impl Conclusion {
-    /// What to write: the outcome, and only then the release.
-    pub fn writes(&self, resource: &Name) -> Vec<Write> {
-        let entry = Write::Entry { entry: self.entry.clone(), expect: self.entry_expect.clone() };
-        let release = self.lease.as_ref().map(|released| released.write(resource));
-        std::iter::once(entry).chain(release).collect()
-    }
-}
-
-impl Released {
-    /// What to write.
-    pub fn write(&self, resource: &Name) -> Write {
-        Write::Lease {
-            resource: resource.clone(),
-            lease: self.lease.clone(),
-            expect: self.expect.clone(),
-            ttl_ms: self.rest_ms,
-        }
-    }
-}
-
-/// End an attempt. The outcome is accepted as long as the entry records this very grant as running, even if the
-/// lease has lapsed or another work has the resource by now: what happened, happened.
-pub fn conclude(
-    entry: &Seen<Entry>,
-    lease: Option<&SeenLease>,
-    settle: &Settle<'_>,
-    rest_ms: u64,
-) -> Result<Conclusion, Stale> {
-    let next = entry::settle(&entry.value, settle)?;
-    let released = lease::release(lease, settle.grant.token, Some(&settle.grant.nonce), rest_ms).ok();
-    Ok(Conclusion { entry: next, entry_expect: Expect::Version(entry.version.clone()), lease: released })
 }
 
 /// Why a verdict cannot be given.

@@ -20,10 +20,12 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use crate::canonical::hex;
+use crate::definition::Definition;
 use crate::mutant::{self, Mutant};
 use crate::name::Name;
 use crate::owner::Owner;
 use crate::payload::Fingerprint;
+use crate::plan::Plan;
 use crate::policy::OnLost;
 use crate::token::{Grant, Nonce, Token};
 use crate::work::Work;
@@ -62,6 +64,15 @@ pub struct Entry {
     /// The command that last ran, so that a change of it can be shown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub command: Option<CommandMark>,
+    /// What its attempts are to decide, decided: pinned with the first claim that offered a plan, never replaced.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plan: Option<Plan>,
+    /// How the job was defined when it last ran.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub definition: Option<Definition>,
+    /// How it was defined when it last succeeded, if that is another.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub proven: Option<Definition>,
     /// What came out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<Value>,
@@ -208,6 +219,9 @@ pub struct Attempt {
     /// The digest of its command, so that a changed one can be shown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub command: Option<String>,
+    /// The digest of the job's definition.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub definition: Option<String>,
     /// Wall clock, for people.
     pub started_ms: u64,
     /// Wall clock, for people.
@@ -273,6 +287,11 @@ impl Ending {
             self,
             Ending::Failed { .. } | Ending::Killed { .. } | Ending::TimedOut | Ending::NotStarted { .. }
         )
+    }
+
+    /// Did it do what it was to do?
+    pub fn is_success(&self) -> bool {
+        matches!(self, Ending::Succeeded | Ending::ProbedDone)
     }
 
     /// Did the command come to its own end?

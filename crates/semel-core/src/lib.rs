@@ -12,10 +12,13 @@
 //! | [`owner`] | who holds a lease, and what may be concluded about them |
 //! | [`lease`] | the lease machine |
 //! | [`entry`] | the entry machine |
+//! | [`definition`] | how a job was defined when it ran, and what has changed since it last succeeded |
 //! | [`claim`](mod@claim) | both machines at once: what a run may do with what stands in the store |
 //! | [`step`] | the effects inside a run, each with an entry of its own |
 //! | [`policy`] | what a job asks for, checked, and the times derived from it |
+//! | [`plan`], [`fill`] | what a run is to decide, decided once; and how it gets into a command's arguments |
 //! | [`record`] | how records are named and written in a store |
+//! | [`schedule`] | which slot is due: ticks of a schedule in a time zone |
 //! | [`retention`] | what may be forgotten, and when |
 //! | [`story`] | what happened to a key, in plain words |
 //!
@@ -24,7 +27,10 @@
 
 pub mod canonical;
 pub mod claim;
+mod conclusion;
+pub mod definition;
 pub mod entry;
+pub mod fill;
 mod json_parser;
 pub mod key;
 pub mod lease;
@@ -32,10 +38,12 @@ pub mod mutant;
 pub mod name;
 pub mod owner;
 pub mod payload;
+pub mod plan;
 mod pointer;
 pub mod policy;
 pub mod record;
 pub mod retention;
+pub mod schedule;
 pub mod step;
 pub mod story;
 pub mod token;

@@ -39,11 +39,12 @@ pub enum Mutant {
     StepBesideLiveRun,
     StepWithoutLostGuard,
     StepBesideItsRun,
+    PlanMovesOn,
 }
 
 impl Mutant {
     /// Every mutant.
-    pub const ALL: [Mutant; 31] = [
+    pub const ALL: [Mutant; 32] = [
         Mutant::TokenStaysOnGrant,
         Mutant::GrantOverLiveLease,
         Mutant::ReleaseForgetsToken,
@@ -75,6 +76,7 @@ impl Mutant {
         Mutant::StepBesideLiveRun,
         Mutant::StepWithoutLostGuard,
         Mutant::StepBesideItsRun,
+        Mutant::PlanMovesOn,
     ];
 }
 

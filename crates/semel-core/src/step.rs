@@ -204,6 +204,8 @@ fn take(
         terms: Terms { on_lost: ask.on_lost, max_failures: 0, keep_ms: ask.keep_ms, remember_ms: None },
         payload: None,
         command: ask.command,
+        plan: None,
+        definition: None,
         now_ms: ask.now_ms,
     };
     StepDecision::Claim(StepClaim {

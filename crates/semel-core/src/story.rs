@@ -388,6 +388,8 @@ pub fn next(view: &View, work: &Work, me: &Owner, now_ms: u64) -> Result<Next, N
         nonce: Nonce::from_bytes([0; 16]),
         payload: entry.and_then(|entry| entry.payload.as_ref()),
         command: None,
+        plan: None,
+        definition: None,
         now_ms,
     };
     Ok(match claim(view, &ask) {

@@ -39,7 +39,18 @@ pub(crate) mod testing {
         let ended_ms = (!matches!(ending, Ending::None | Ending::Vanished)).then_some(at_ms + 2_000);
         let Grant { token, nonce } = grant(u64::from(n));
         let (resource, owner) = (name("site"), owner(7));
-        Attempt { n, token, nonce, resource, owner, started_ms: at_ms, ended_ms, ending, command: None }
+        Attempt {
+            n,
+            token,
+            nonce,
+            resource,
+            owner,
+            started_ms: at_ms,
+            ended_ms,
+            ending,
+            command: None,
+            definition: None,
+        }
     }
 
     pub(crate) fn entry(state: State) -> Entry {
@@ -54,6 +65,9 @@ pub(crate) mod testing {
             changed_ms: 0,
             payload: None,
             command: None,
+            plan: None,
+            definition: None,
+            proven: None,
             result: None,
             output: None,
             terms,

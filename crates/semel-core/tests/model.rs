@@ -308,6 +308,7 @@ mutants! {
     finds_trust_from_the_reply: TrustFromTheReply in SCRIPTS;
     finds_an_ignored_cap: FailureCapIgnored in AGAIN;
     finds_in_doubt_running_again: InDoubtRunsAgain in HELD_FOR_A_PERSON;
+    finds_a_plan_that_moves_on: PlanMovesOn in AGAIN;
     finds_a_step_of_a_zombie: StepWithoutRunGuard in STEPS_HELD
         by "a step is claimed only under a live lease that carries its run's grant";
     finds_a_step_repeated_that_was_not_lost: StepDoneRunsAgain in STEPS_RETRIED

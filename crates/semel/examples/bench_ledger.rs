@@ -105,6 +105,8 @@ fn take(
         nonce: Nonce::from_bytes([nonce; 16]),
         payload: None,
         command: None,
+        plan: None,
+        definition: None,
         now_ms: 1_750_000_000_000,
     };
     match claim(view, &ask) {

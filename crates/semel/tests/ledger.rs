@@ -77,6 +77,8 @@ async fn begin(engine: &Engine, work: &Work, policy: &Policy) -> Entry {
         nonce,
         payload: None,
         command: None,
+        plan: None,
+        definition: None,
         now_ms: engine.clock.wall_ms(),
     };
     let Decision::Claim(claim) = claim(&view, &ask) else { panic!("{work} cannot be claimed") };

@@ -34,8 +34,13 @@ pub(crate) struct GateArgs {
 pub(crate) fn run(common: &Common, args: &GateArgs, around: &Surroundings) -> Result<u8, Trouble> {
     let need_ms = duration_ms("--need", &args.need)?;
     let program = plan::program(&args.command, around)?;
-    let left_ms = left_ms(common, args, need_ms, around)?;
-    Voice::new(common).detail(|| format!("the lease is held for {} more: executing", span(left_ms)));
+    let voice = Voice::new(common);
+    let Some(left_ms) = left_ms(common, args, need_ms, around)? else {
+        let program = program.path.display();
+        voice.say(&format!("rehearsal: the gate would check the lease, and execute {program} at once"));
+        return Ok(0);
+    };
+    voice.detail(|| format!("the lease is held for {} more: executing", span(left_ms)));
     // at once: nothing may come between
     #[allow(clippy::disallowed_methods)] // it takes the place of this process
     let mut command = std::process::Command::new(&program.path);
@@ -47,13 +52,18 @@ pub(crate) fn run(common: &Common, args: &GateArgs, around: &Surroundings) -> Re
     Err(Trouble::with_code(126, format!("{}: cannot execute: {why}", program.path.display())))
 }
 
-/// How long the lease lives, if it is held and that is enough.
-fn left_ms(common: &Common, args: &GateArgs, need_ms: u64, around: &Surroundings) -> Result<u64, Trouble> {
+/// How long the lease lives, if it is held and that is enough. Nothing in a rehearsal.
+fn left_ms(
+    common: &Common,
+    args: &GateArgs,
+    need_ms: u64,
+    around: &Surroundings,
+) -> Result<Option<u64>, Trouble> {
     if let Some((resource, token)) = args.authority.named()? {
         let seen = runtime()?.block_on(plan::engine(common, around)?.lease_of(&resource))?;
         let held = seen.filter(|seen| seen.is_held() && seen.record.value.grant.token == token);
         return match held.map(|seen| seen.standing) {
-            Some(Standing::Live { left_ms }) if left_ms >= need_ms => Ok(left_ms),
+            Some(Standing::Live { left_ms }) if left_ms >= need_ms => Ok(Some(left_ms)),
             Some(Standing::Live { left_ms }) => Err(stale(format!(
                 "the lease of {resource} ends in {}, and {} are needed; renew it with: semel lease renew",
                 span(left_ms),
@@ -68,7 +78,8 @@ fn left_ms(common: &Common, args: &GateArgs, need_ms: u64, around: &Surroundings
         ));
     };
     match nested::ask(&mut client, &Ask::Gate { need_ms }, &[])?.0 {
-        Answer::Open { left_ms } => Ok(left_ms),
+        Answer::Open { left_ms } => Ok(Some(left_ms)),
+        Answer::Would { .. } => Ok(None),
         other => Err(nested::strange(&other)),
     }
 }

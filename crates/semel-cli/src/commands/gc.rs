@@ -18,7 +18,7 @@ use crate::out::{Voice, print, print_json};
 use crate::plan::{self, Surroundings};
 use crate::runtime;
 use crate::table::clean;
-use crate::task::RESULT_SUFFIX;
+use crate::task::{PLAN_SUFFIX, RESULT_SUFFIX};
 use crate::trouble::Trouble;
 
 /// A run's directory without a run is left alone for so long.
@@ -85,7 +85,7 @@ fn tell(args: &GcArgs, swept: &Swept, scratch: usize) {
         (attempts, "old attempt", "old attempts"),
         (outputs, "piece of a step's output", "pieces of steps' outputs"),
         (forgotten, "done entry past its --remember", "done entries past their --remember"),
-        (scratch, "left-over result file", "left-over result files"),
+        (scratch, "left-over file of a run", "left-over files of runs"),
     ]
     .iter()
     .filter(|(count, ..)| *count > 0)
@@ -111,7 +111,7 @@ fn remove(path: &Path) -> bool {
     std::fs::remove_file(path).is_ok() || std::fs::remove_dir_all(path).is_ok()
 }
 
-/// Result files of runs that are gone, by every witness: old, no live lease carries their name, and no process of
+/// The private files of runs that are gone, by every witness: old, no live lease carries their name, and no process of
 /// this machine says that it belongs to them (a run may use another store).
 async fn stale_scratch(engine: &Engine, runs: &Path) -> Result<Vec<PathBuf>, Trouble> {
     let Ok(listed) = std::fs::read_dir(runs) else { return Ok(Vec::new()) };
@@ -123,8 +123,9 @@ async fn stale_scratch(engine: &Engine, runs: &Path) -> Result<Vec<PathBuf>, Tro
     let named = |entry: std::fs::DirEntry| {
         let name = entry.file_name();
         let name = name.to_str()?;
-        let nonce: Nonce =
-            name.strip_suffix(RESULT_SUFFIX).or_else(|| name.strip_suffix(".sock"))?.parse().ok()?;
+        let of_run =
+            [RESULT_SUFFIX, PLAN_SUFFIX, ".sock"].iter().find_map(|suffix| name.strip_suffix(suffix));
+        let nonce: Nonce = of_run?.parse().ok()?;
         is_old(&entry).then(|| (nonce, entry.path()))
     };
     let mut stale: Vec<(Nonce, PathBuf)> =

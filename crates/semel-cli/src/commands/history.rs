@@ -1,6 +1,7 @@
 //! `semel history JOB`: its attempts, newest first.
 
 use semel::engine::ledger::Listed;
+use semel_core::definition::Successes;
 use semel_core::entry::{Attempt, Ending};
 use semel_core::story::{Condition, ended};
 use semel_core::work::Work;
@@ -23,14 +24,18 @@ struct Row {
     /// It is the last one of its work.
     last: bool,
     suppressed: Option<u64>,
+    /// It was defined otherwise than the last success before it.
+    drift: bool,
 }
 
 pub(crate) fn run(common: &Common, args: &HistoryArgs, around: &Surroundings) -> Result<u8, Trouble> {
     let job = name("JOB", &args.job)?;
     let engine = ledger(common, around)?;
     let mut newest = Newest::new(args.limit);
+    let mut successes = Successes::default();
     let (rows, left_out, unreadable) = runtime()?.block_on(async {
         let unreadable = each(&engine, Some(&job), &mut |listed| {
+            successes.note(&listed.seen.value);
             for row in rows_of(listed) {
                 newest.push(row.attempt.started_ms, row);
             }
@@ -38,6 +43,9 @@ pub(crate) fn run(common: &Common, args: &HistoryArgs, around: &Surroundings) ->
         .await?;
         let left_out = newest.left_out();
         let mut rows = newest.into_vec();
+        for row in &mut rows {
+            row.drift = successes.drift(&row.attempt).is_some();
+        }
         for row in rows.iter_mut().filter(|row| row.last) {
             row.suppressed = Some(engine.suppressed(&row.work).await?.all());
         }
@@ -75,6 +83,7 @@ fn rows_of(listed: Listed) -> impl Iterator<Item = Row> {
         condition,
         last: nth + 1 == count,
         suppressed: None,
+        drift: false,
     })
 }
 
@@ -112,6 +121,7 @@ fn tell(rows: &[Row], width: Option<usize>) {
             (Ending::None, _) => "its end is not on record".to_owned(),
             (ending, _) => ended(ending),
         };
+        let drift = if row.drift { "; definition changed since the last success" } else { "" };
         table.row([
             (when(row.attempt.started_ms), plain),
             (word.to_owned(), style_of(condition)),
@@ -120,7 +130,7 @@ fn tell(rows: &[Row], width: Option<usize>) {
             (took_ms(&row.attempt).map(span).unwrap_or_default(), plain),
             (row.attempt.token.to_string(), plain),
             (row.suppressed.map(|count| count.to_string()).unwrap_or_default(), plain),
-            (end, plain),
+            (end + drift, plain),
         ]);
     }
     table.print(width);
@@ -129,6 +139,6 @@ fn tell(rows: &[Row], width: Option<usize>) {
 fn as_json(row: &Row) -> serde_json::Value {
     json!({
         "kind": "attempt", "work": row.work.to_string(), "key": row.work.key().to_string(), "state": state(row).0,
-        "took_ms": took_ms(&row.attempt), "suppressed": row.suppressed, "attempt": row.attempt,
+        "took_ms": took_ms(&row.attempt), "suppressed": row.suppressed, "drift": row.drift, "attempt": row.attempt,
     })
 }

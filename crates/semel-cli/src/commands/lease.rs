@@ -214,7 +214,17 @@ fn hold(
         format!("lease hold {}", command.argv.first().map(|word| word.to_string_lossy()).unwrap_or_default());
     let what: String = what.chars().filter(|c| !c.is_control()).collect();
     let nested = Some(plan::private_dir(common, around)?.join("run"));
-    let plan = RunPlan { work: None, what, resources, policy, payload: None, command: None, nested };
+    let plan = RunPlan {
+        work: None,
+        what,
+        resources,
+        policy,
+        payload: None,
+        command: None,
+        definition: None,
+        nested,
+        start_within_ms: None,
+    };
     let mut task = CommandTask::new(command, None, around, &plan::private_dir(common, around)?, voice);
     let report = runtime.block_on(supervise(&engine, &plan, &mut task, voice))?;
     let code = exit::code(&report, 0);

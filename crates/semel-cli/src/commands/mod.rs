@@ -2,6 +2,7 @@
 
 pub(crate) mod commit_trailer;
 pub(crate) mod completions;
+pub(crate) mod config;
 pub(crate) mod demo;
 pub(crate) mod doctor;
 mod doctor_git;
@@ -12,9 +13,11 @@ mod find;
 pub(crate) mod gate;
 pub(crate) mod gc;
 pub(crate) mod history;
+pub(crate) mod jobs;
 pub(crate) mod lease;
 pub(crate) mod ls;
 pub(crate) mod man;
+pub(crate) mod plan;
 pub(crate) mod push;
 pub(crate) mod resolve;
 pub(crate) mod run;

@@ -169,6 +169,13 @@ pub(crate) fn run(common: &Common, args: &PushArgs, around: &Surroundings) -> Re
         }
     };
     let resolved = Remote::resolve(&program, &remote).map_err(trouble)?;
+    let Some(grant) = grant else {
+        let refs: Vec<String> = refspecs.iter().map(ToString::to_string).collect();
+        let line =
+            format!("rehearsal: {} would be pushed to {}, as {effect}", refs.join(", "), mask(&remote));
+        Voice::new(common).say(&line);
+        return Ok(0);
+    };
     let sink = GitSink { program, remote: resolved, resource, grant, effect };
     let options = PushOptions { leases, push_options: args.push_option.clone(), no_verify: args.no_verify };
     let voice = Voice::new(common);

@@ -5,12 +5,14 @@ use semel_core::claim::Busy;
 use semel_core::entry::{Ending, Entry, State};
 use semel_core::lease::Before;
 use semel_core::payload::Change;
-use semel_core::story::ended;
+use semel_core::story::{Next, ended};
 use serde_json::{Value, json};
 
+use super::find;
 use crate::args::{Common, RunArgs};
 use crate::out::{Voice, span, when};
 use crate::plan::{self, Surroundings};
+use crate::slot::Due;
 use crate::task::{CommandTask, ProcessSignals};
 use crate::trouble::Trouble;
 use crate::{exit, runtime};
@@ -19,9 +21,16 @@ use crate::{exit, runtime};
 pub(crate) fn run(common: &Common, args: &RunArgs, around: &Surroundings) -> Result<u8, Trouble> {
     let run = plan::run(common, args, around)?;
     let voice = Voice::new(common);
+    if args.rehearse {
+        return rehearse(common, run, around, voice);
+    }
     let state_dir = plan::private_dir(common, around)?;
+    if let Some(due) = &run.due {
+        voice.detail(|| format!("slot {} fell due at {}", due.tick.slot, due.when()));
+    }
     let engine = plan::engine(common, around)?;
-    let mut task = CommandTask::new(run.command, run.probe, around, &state_dir, voice);
+    let mut task =
+        CommandTask::new(run.command, run.probe, around, &state_dir, voice).planned(run.planner, run.fill);
     let report = runtime()?.block_on(supervise(&engine, &run.plan, &mut task, voice))?;
     if let Some(busy) = waits_for_itself(&report, around) {
         return Err(Trouble::with_code(
@@ -33,8 +42,55 @@ pub(crate) fn run(common: &Common, args: &RunArgs, around: &Surroundings) -> Res
         ));
     }
     let code = exit::code(&report, run.skip_code);
-    speak(&voice, &run.plan.what, &report, code);
+    match (&report, &run.due) {
+        (Report::TooLate, Some(due)) => speak_late(&voice, &run.plan.what, due, code),
+        _ => speak(&voice, &run.plan.what, &report, code),
+    }
     Ok(code)
+}
+
+/// What would be done, and the command run as if.
+fn rehearse(common: &Common, run: plan::Run, around: &Surroundings, voice: Voice) -> Result<u8, Trouble> {
+    let state_dir = plan::private_dir(common, around)?;
+    let engine = find::ledger(common, around)?;
+    let plan::Run { plan, command, probe, skip_code, planner, fill, .. } = run;
+    let Some(work) = &plan.work else { return Err(Trouble::config("there is nothing to rehearse")) };
+    let mut task = CommandTask::new(command, probe, around, &state_dir, voice).planned(planner, fill);
+    runtime()?.block_on(async {
+        let next = engine.outlook(work).await?.next;
+        voice.say(&format!("rehearsal: a run of {work} would {}", next.words(find::words())));
+        let attempt = match &next {
+            Next::Run { attempt, .. } | Next::Probe { attempt, .. } => *attempt,
+            Next::Person(_) => return Ok(exit::PERSON),
+            Next::Refuse(_) => return Ok(exit::CONFIG),
+            _ => return Ok(skip_code),
+        };
+        let signals = semel_supervise::Signals::install();
+        let signals = signals.map_err(|why| Trouble::config(format!("cannot watch for signals: {why}")))?;
+        let ended = engine.rehearse(&plan, attempt, &mut task, &mut ProcessSignals(signals)).await;
+        match ended {
+            Ok(end) => {
+                let code = exit::of_task(end);
+                voice.say(&format!("rehearsal: its command ended with {code}; nothing is on record"));
+                Ok(code)
+            }
+            Err(why) => Err(Trouble::with_code(u8::try_from(why.code).unwrap_or(126), why.why)),
+        }
+    })
+}
+
+/// A slot that nobody began in time: that is an anomaly, and never silent.
+fn speak_late(voice: &Voice, what: &str, due: &Due, code: u8) {
+    let why = due.too_late();
+    voice.outcome(|| {
+        json!({
+            "kind": "outcome", "work": what, "exit_code": code, "outcome": "too_late",
+            "slot": due.tick.slot, "due": due.tick.at.to_string(), "why": why,
+        })
+    });
+    if !voice.json {
+        voice.say(&format!("{what} not run: {why}"));
+    }
 }
 
 /// The plan through the engine, with the signals of this process.
@@ -224,7 +280,9 @@ pub(crate) fn speak(voice: &Voice, what: &str, report: &Report, code: u8) {
             "{what} {}, but that could not be recorded: {why}; the next run will take this attempt for lost",
             ended(&ran.ending)
         )),
+        Report::TooLate => voice.say(&format!("{what} not run: it is too late for it")),
         Report::StoreDown(why) => voice.say(&format!("{what} not run: {why}")),
+        Report::NoPlan(why) => voice.say(&format!("{what} not run: there is no plan for it: {why}")),
         Report::Interrupted(signal) => voice.say(&format!("{what} not run: interrupted by signal {signal}")),
         Report::Unusable(why) => voice.say(&format!("{what} not run: {why}")),
     }
@@ -274,7 +332,9 @@ fn as_json(what: &str, report: &Report, code: u8) -> Value {
         ),
         Report::LeaseLost { ran, why } => ("lease_lost", json!({ "ran": ran_json(ran), "why": why })),
         Report::Unrecorded { ran, why } => ("unrecorded", json!({ "ran": ran_json(ran), "why": why })),
+        Report::TooLate => ("too_late", json!({})),
         Report::StoreDown(why) => ("store_down", json!({ "why": why })),
+        Report::NoPlan(why) => ("no_plan", json!({ "why": why })),
         Report::Interrupted(signal) => ("interrupted", json!({ "signal": signal })),
         Report::Unusable(why) => ("unusable", json!({ "why": why })),
     };
@@ -296,7 +356,7 @@ fn ran_json(ran: &Ran) -> Value {
     json!({
         "resource": ran.begin.resource, "token": ran.begin.grant.token, "attempt": ran.begin.attempt,
         "key": ran.begin.work.as_ref().map(|work| work.key().to_string()),
-        "ending": ran.ending, "tries": ran.tries, "took_ms": u64::try_from(ran.took.as_millis()).unwrap_or(u64::MAX),
+        "plan": ran.begin.plan, "ending": ran.ending, "tries": ran.tries, "took_ms": u64::try_from(ran.took.as_millis()).unwrap_or(u64::MAX),
         "why": ran.not_started.as_ref().map(|why| &why.why),
     })
 }

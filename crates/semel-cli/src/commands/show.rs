@@ -145,6 +145,9 @@ fn tell(
     if let Some(payload) = &entry.payload {
         field("payload", &payload_words(payload));
     }
+    if let Some(plan) = &entry.plan {
+        field("plan", &plan.to_string());
+    }
     field("suppressed", &suppressed.words().unwrap_or_else(|| "no duplicates".to_owned()));
     if let Some(result) = &entry.result {
         field("result", &result.to_string());

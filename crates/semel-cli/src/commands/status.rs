@@ -5,6 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use anstyle::Style;
 use semel::engine::Engine;
 use semel::engine::ledger::Listed;
+use semel_core::definition::Successes;
+use semel_core::entry::Attempt;
 use semel_core::lease::SeenLease;
 use semel_core::name::Name;
 use semel_core::record::Standing;
@@ -33,7 +35,27 @@ struct Status {
     /// Leases that are held without an entry.
     held: Newest<(Name, SeenLease)>,
     suppressed: Suppressed,
+    /// The works that ran last of jobs that were then defined otherwise than when they last succeeded.
+    drifted: Newest<String>,
     unreadable: Unreadable,
+}
+
+/// What ran last of a job, and what succeeded.
+#[derive(Default)]
+struct Runs {
+    last: Option<(String, Attempt)>,
+    successes: Successes,
+}
+
+impl Runs {
+    fn note(&mut self, listed: &Listed) {
+        let entry = &listed.seen.value;
+        let Some(attempt) = entry.last_attempt() else { return };
+        self.successes.note_last(entry);
+        if self.last.as_ref().is_none_or(|(_, last)| last.started_ms <= attempt.started_ms) {
+            self.last = Some((entry.work.to_string(), attempt.clone()));
+        }
+    }
 }
 
 pub(crate) fn run(common: &Common, around: &Surroundings) -> Result<u8, Trouble> {
@@ -52,9 +74,11 @@ async fn look(engine: &Engine) -> Result<Status, Trouble> {
     let (mut running, mut needs_person) = (Newest::new(SHOWN), Newest::new(SHOWN));
     let (mut failed, mut held) = (Newest::new(FAILURES_SHOWN), Newest::new(SHOWN));
     let mut grants = BTreeSet::new();
+    let mut jobs: BTreeMap<Name, Runs> = BTreeMap::new();
     let unreadable = each(engine, None, &mut |listed| {
         *counts.entry(listed.condition).or_default() += 1;
         let changed_ms = listed.seen.value.changed_ms;
+        jobs.entry(listed.seen.value.work.job().clone()).or_default().note(&listed);
         if let Some(lease) = &listed.lease {
             grants.insert(lease.record.value.grant.nonce);
         }
@@ -84,7 +108,16 @@ async fn look(engine: &Engine) -> Result<Status, Trouble> {
         }
     }
     let suppressed = engine.suppressed_in_all().await?;
-    Ok(Status { counts, running, needs_person, failed, held, suppressed, unreadable })
+    let mut drifted = Newest::new(SHOWN);
+    for Runs { last, successes } in jobs.into_values() {
+        // what has succeeded since needs no word
+        if let Some((work, last)) =
+            last.filter(|(_, last)| !last.ending.is_success() && successes.drift(last).is_some())
+        {
+            drifted.push(last.started_ms, work);
+        }
+    }
+    Ok(Status { counts, running, needs_person, failed, held, suppressed, drifted, unreadable })
 }
 
 impl Status {
@@ -117,7 +150,7 @@ impl Status {
             "kind": "status", "counts": counts,
             "suppressed": { "done": done, "running": running, "busy": busy, "last_ms": last_ms },
             "running": list(self.running), "needs_person": list(self.needs_person), "failed": list(self.failed),
-            "held": held, "unreadable": self.unreadable.count,
+            "held": held, "drifted": self.drifted.into_vec(), "unreadable": self.unreadable.count,
         })
     }
 
@@ -138,6 +171,9 @@ impl Status {
         }
         if self.failed.count > 0 {
             tell_failed(self.failed, width);
+        }
+        if self.drifted.count > 0 {
+            tell_drifted(self.drifted);
         }
         let head = match (idle, well) {
             _ if !known => "",
@@ -244,6 +280,16 @@ fn tell_failed(failed: Newest<Listed>, width: Option<usize>) {
     }
     table.print(width);
     more(left_out, "semel ls --state failed");
+    print("");
+}
+
+fn tell_drifted(drifted: Newest<String>) {
+    heading("Definition changed since the last success");
+    let left_out = drifted.left_out();
+    for work in drifted.into_vec() {
+        print(&format!("  semel why {}", shell_quote(&work)));
+    }
+    more(left_out, "semel history JOB");
     print("");
 }
 

@@ -99,6 +99,10 @@ pub(crate) fn run(common: &Common, args: &StepArgs, around: &Surroundings) -> Re
             });
             ("replayed", step.replay(&mut client, output)?)
         }
+        Answer::Would { what } => {
+            step.voice.say(&format!("rehearsal: the step {} would {what}", step.name));
+            ("rehearsed", 0)
+        }
         // the run says so, once, when it ends
         Answer::Person { step: what, state } => {
             step.voice.detail(|| format!("step {what} is not run: it is {state}"));
@@ -235,7 +239,7 @@ impl Step<'_> {
 
     fn ask_world(&self, env: &[(OsString, OsString)]) -> Result<Probed, Trouble> {
         let Some(probe) = &self.probe else { return Ok(Probed::Unknown("there is no probe".into())) };
-        Ok(runtime()?.block_on(ask_probe(probe, env.to_vec(), "step")))
+        Ok(runtime()?.block_on(ask_probe(probe, None, env.to_vec(), "step")))
     }
 
     /// Keep what it wrote, and how it ended.
@@ -246,7 +250,7 @@ impl Step<'_> {
         );
         let lost = match (&spilled.lost, sent) {
             (Some(why), _) => Some(why.clone()),
-            (None, Err(Trouble { code: exit::STALE, line })) => {
+            (None, Err(Trouble { code: exit::STALE, line, .. })) => {
                 return Err(Trouble::with_code(exit::STALE, unrecorded(&self.name, &line)));
             }
             (None, Err(why)) => Some(why.line),

@@ -46,6 +46,7 @@ pub(crate) fn run(common: &Common, args: &WriteArgs, around: &Surroundings) -> R
         None => LOCK_WAIT,
     };
     let Authority { resource, grant, .. } = authority(common, &args.authority, around)?;
+    let Some(grant) = grant else { return rehearsed(&voice, args) };
     let sink = FileSink::new(&args.target).no_follow(args.no_follow).lock_wait(lock_wait);
     match sink.write(&resource, &grant, std::io::stdin().lock()) {
         Ok(wrote) => {
@@ -70,6 +71,14 @@ pub(crate) fn run(common: &Common, args: &WriteArgs, around: &Surroundings) -> R
         Err(FileSinkError::Refused(refused)) => Ok(tell_refused(&voice, &refused)),
         Err(why) => Err(trouble(why)),
     }
+}
+
+/// What would be written is read, so that whoever writes it is not disturbed.
+fn rehearsed(voice: &Voice, args: &WriteArgs) -> Result<u8, Trouble> {
+    let read = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
+    let bytes = read.map_err(|why| Trouble::input(format!("stdin cannot be read: {why}")))?;
+    voice.say(&format!("rehearsal: {bytes} bytes would be written to {}", args.target.display()));
+    Ok(0)
 }
 
 fn tell_refused(voice: &Voice, refused: &Refused) -> u8 {

@@ -18,7 +18,7 @@ fn the_command_knows_its_work_its_attempt_and_its_token() {
     names.retain(|name| name != "SEMEL_HELD");
     assert_eq!(
         names,
-        ["ATTEMPT", "JOB", "KEY", "NONCE", "RESOURCE", "RESULT", "RUN", "SLOT", "TOKEN"]
+        ["ATTEMPT", "JOB", "KEY", "NONCE", "RESOURCE", "RESULT", "RUN", "SEED", "SLOT", "TOKEN"]
             .map(|name| format!("SEMEL_{name}"))
     );
     for (name, value) in
@@ -28,6 +28,7 @@ fn the_command_knows_its_work_its_attempt_and_its_token() {
     }
     assert!(vars["SEMEL_KEY"].len() == 64 && vars["SEMEL_RUN"].len() >= 32, "{vars:?}");
     assert_eq!(vars["SEMEL_NONCE"].len(), 32, "{vars:?}");
+    assert!(vars["SEMEL_SEED"].parse::<u64>().unwrap() < 1 << 53, "{vars:?}");
     assert!(vars["SEMEL_RESULT"].starts_with(home.state_dir().to_str().unwrap()));
     assert_eq!(vars["HOME"], home.path("home").to_str().unwrap(), "the rest is passed on");
 }

@@ -12,11 +12,15 @@
 //! | `signals`, `failures`, `payload` | how runs end, and what that counts for |
 //! | `stdio`, `terminal`, `environment` | what the command sees |
 //! | `arguments`, `databases`, `full_disk` | bad input: a clear error, and nothing is lost |
+//! | `config` | jobs in `semel.toml` |
 //! | `fence_sql` | the fence in the user's own database |
 //! | `inspect` | commands that look, judge and tidy |
 //! | `steps`, `steps_hard`, `matrix` | effects inside a run, in a bad world, and a crash at every boundary |
+//! | `rehearsal` | a run as if |
+//! | `plan` | what is decided once, and the same for every attempt |
 //! | `write` | files that refuse a stale holder |
 //! | `push` | fenced pushes to git |
+//! | `schedule` | slots from schedules |
 //! | `leases`, `cost` | leases for scripts; syncs and memory |
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
@@ -24,6 +28,7 @@
 #![allow(clippy::disallowed_methods)]
 
 mod arguments;
+mod config;
 mod cost;
 mod crash;
 mod databases;
@@ -39,8 +44,11 @@ mod matrix;
 mod once;
 mod overlap;
 mod payload;
+mod plan;
 mod processes;
 mod push;
+mod rehearsal;
+mod schedule;
 mod signals;
 mod stall;
 mod stdio;

@@ -152,7 +152,7 @@ fn a_crash_at_every_boundary_of_a_run() {
     if !has_crash_points("a_crash_at_every_boundary_of_a_run") {
         return;
     }
-    let points = ["run.claim.before", "run.claim.after", "run.started", "run.ended"];
+    let points = ["run.planned", "run.claim.before", "run.claim.after", "run.started", "run.ended"];
     let doubts = matrix(&points, scene);
     // at these places no step is under way, or it may be: a run that has just started has begun its first
     assert!(doubts.iter().all(|what| what.starts_with("run.started")), "{doubts:?}");

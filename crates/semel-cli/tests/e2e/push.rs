@@ -352,3 +352,13 @@ fn in_a_run_the_effect_is_known_by_the_run_and_in_a_step_by_the_step() {
     let log = git.script(&git.bare, "git log --format=%s main");
     assert_eq!(log.lines().filter(|subject| *subject == "post").count(), 3, "{log}");
 }
+
+#[test]
+fn a_rehearsal_pushes_nothing() {
+    let git = Git::new();
+    let before = git.script(&git.bare, "git for-each-ref");
+    let mut command = git.home.work("--job a --once --rehearse", POST);
+    let said = git.home.launch(isolated(&mut command).current_dir(&git.repo)).end().exits(0);
+    said.saying("rehearsal: main would be pushed to origin, as ");
+    assert_eq!(git.script(&git.bare, "git for-each-ref"), before);
+}

@@ -3,6 +3,7 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 use semel_core::claim::{Decision, View, conclude, verdict};
+use semel_core::definition::Definition;
 use semel_core::entry::{
     ATTEMPTS_KEPT, Attempt, CommandMark, DoneBy, Ending, Entry, Output, Say, Stale, State, Terms,
     VERDICTS_KEPT, Verdict,
@@ -11,6 +12,7 @@ use semel_core::lease::{self, Acquire, Acquired, Hold, Lease, SeenLease};
 use semel_core::name::Name;
 use semel_core::owner::Owner;
 use semel_core::payload::Fingerprint;
+use semel_core::plan::Plan;
 use semel_core::policy::{OnLost, Policy, PolicyError, TTL_MAX_MS, TTL_MIN_MS};
 use semel_core::record::{self, FORMAT, RecordError, RecordKey, Seen, Version};
 use semel_core::token::{Grant, Nonce, TOKEN_MAX, Token};
@@ -94,7 +96,8 @@ fn attempts() -> impl Strategy<Value = Attempt> {
     )
         .prop_map(|(n, grant, resource, owner, command, (started_ms, ended_ms), ending)| {
             let Grant { token, nonce } = grant;
-            Attempt { n, token, nonce, resource, owner, command, started_ms, ended_ms, ending }
+            let definition = command.clone();
+            Attempt { n, token, nonce, resource, owner, command, definition, started_ms, ended_ms, ending }
         })
 }
 
@@ -119,6 +122,14 @@ fn works() -> impl Strategy<Value = Work> {
     ]
 }
 
+fn plans() -> impl Strategy<Value = Plan> {
+    ("[a-z]{1,5}", results()).prop_map(|(member, value)| {
+        let plan = Plan::new(&Work::once(name("p")).key());
+        // a number that no double holds is no value of a plan
+        plan.clone().with(&member, value).unwrap_or(plan)
+    })
+}
+
 fn results() -> impl Strategy<Value = serde_json::Value> {
     // not null: no result and the result null are one in a record
     prop_oneof![
@@ -140,6 +151,10 @@ fn outputs() -> impl Strategy<Value = Output> {
     )
 }
 
+fn definitions() -> impl Strategy<Value = Definition> {
+    any::<[String; 2]>().prop_map(|[digest, text]| Definition { digest, text })
+}
+
 fn entries() -> impl Strategy<Value = Entry> {
     let terms = (on_losts(), any::<u32>(), any::<u64>(), any::<Option<u64>>()).prop_map(
         |(on_lost, max_failures, keep_ms, remember_ms)| Terms { on_lost, max_failures, keep_ms, remember_ms },
@@ -154,6 +169,9 @@ fn entries() -> impl Strategy<Value = Entry> {
         proptest::option::of(command),
         proptest::option::of(results()),
         proptest::option::of(outputs()),
+        proptest::option::of(plans()),
+        proptest::option::of(definitions()),
+        proptest::option::of(definitions()),
     );
     (works(), states(), counts, lists, options, terms).prop_map(
         |(
@@ -161,7 +179,7 @@ fn entries() -> impl Strategy<Value = Entry> {
             state,
             (attempts, failures, changed_ms),
             (log, verdicts),
-            (payload, command, result, output),
+            (payload, command, result, output, plan, definition, proven),
             terms,
         )| Entry {
             work,
@@ -173,6 +191,9 @@ fn entries() -> impl Strategy<Value = Entry> {
             changed_ms,
             payload,
             command,
+            plan,
+            definition,
+            proven,
             result,
             output,
             terms,

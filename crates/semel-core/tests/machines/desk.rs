@@ -6,6 +6,7 @@ use semel_core::lease::{Hold, Lease, SeenLease};
 use semel_core::name::Name;
 use semel_core::owner::Owner;
 use semel_core::payload::Fingerprint;
+use semel_core::plan::Plan;
 use semel_core::policy::{OnLost, Policy};
 use semel_core::record::{Seen, Standing, Version};
 use semel_core::token::{Grant, Nonce, Token};
@@ -66,6 +67,7 @@ pub(crate) struct Asking {
     pub(crate) owner: Owner,
     pub(crate) nonce: Nonce,
     pub(crate) payload: Option<Fingerprint>,
+    pub(crate) plan: Option<Plan>,
 }
 
 impl Asking {
@@ -77,6 +79,7 @@ impl Asking {
             owner: owner(9),
             nonce: nonce(9),
             payload: None,
+            plan: None,
         }
     }
 
@@ -96,6 +99,8 @@ impl Asking {
                 nonce: self.nonce,
                 payload: self.payload.as_ref(),
                 command: None,
+                plan: self.plan.as_ref(),
+                definition: None,
                 now_ms: 5,
             },
         )

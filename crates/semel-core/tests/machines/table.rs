@@ -4,6 +4,7 @@ use semel_core::claim::{Decision, First, Guard, Refusal, Write, conclude, verdic
 use semel_core::entry::{DoneBy, Ending, Entry, Say, Stale, State, Verdict};
 use semel_core::lease::{Before, SeenLease};
 use semel_core::payload::Fingerprint;
+use semel_core::plan::Plan;
 use semel_core::policy::{OnLost, Policy};
 use semel_core::record::{Expect, Seen, Version};
 use semel_core::token::Token;
@@ -290,4 +291,31 @@ fn a_verdict_is_refused_while_it_runs_and_guarded_when_it_is_lost() {
         given(entry(State::Open { torn: true }), &[], Say::NotDone),
         Ok((State::Open { torn: false }, vec![]))
     );
+}
+
+#[test]
+fn a_plan_is_pinned_by_the_first_claim_that_offers_one() {
+    let plan = |n: u64| -> Plan { serde_json::from_value(serde_json::json!({ "n": n })).unwrap() };
+    let claimed = |entry: Option<Entry>, offered: Option<Plan>| {
+        let asking = Asking { plan: offered, ..Asking::new() };
+        match asking.claim(&view(entry, &[("r", None)])) {
+            Decision::Claim(claim) => (claim.takes_a_plan(), claim.intent.unwrap().entry.plan),
+            other => panic!("not claimed: {other:?}"),
+        }
+    };
+    let failed = |plan: Option<Plan>| Entry { plan, ..entry(State::Failed { torn: false }) };
+    assert_eq!(claimed(None, None), (true, None));
+    assert_eq!(claimed(None, Some(plan(1))), (false, Some(plan(1))));
+    assert_eq!(claimed(Some(failed(None)), Some(plan(2))), (false, Some(plan(2))), "a plan may come later");
+    assert_eq!(claimed(Some(failed(Some(plan(1)))), Some(plan(2))), (false, Some(plan(1))));
+    assert_eq!(
+        claimed(Some(failed(Some(plan(1)))), None),
+        (false, Some(plan(1))),
+        "nobody needs to ask again"
+    );
+    let reopened = Entry { plan: Some(plan(1)), ..entry(State::Open { torn: false }) };
+    assert_eq!(claimed(Some(reopened), Some(plan(2))).1, Some(plan(1)));
+    let before = Entry { plan: Some(plan(1)), ..running() };
+    let after = semel_core::entry::settle(&before, &settle(&grant(1, 1), Ending::Succeeded)).unwrap();
+    assert_eq!(after.plan, Some(plan(1)), "what is done still shows it");
 }

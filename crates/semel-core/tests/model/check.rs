@@ -139,6 +139,7 @@ impl Model for Config {
                 "no settle, renewal or release under a stale grant has any effect",
                 Fact::StaleWriteHadEffect
             ),
+            never!("a plan that is pinned never changes", Fact::PlanMovedOn),
             never!("done is left only by a person's verdict", Fact::DoneWasLeft),
             never!("what needs a person waits for a person", Fact::PersonPassedOver),
             never!("nothing runs without its intent on record", Fact::RanWithoutIntent),

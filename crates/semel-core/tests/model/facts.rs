@@ -15,6 +15,7 @@ pub enum Fact {
     LiveRunChanged,
     StaleWriteHadEffect,
     DoneWasLeft,
+    PlanMovedOn,
     PersonPassedOver,
     RanWithoutIntent,
     AcceptedAgain,
@@ -136,6 +137,10 @@ impl World {
         let left_done = is_done(was) && !self.store.entries[key].as_ref().is_some_and(is_done);
         if left_done && !by_a_person {
             self.just.add(Fact::DoneWasLeft);
+        }
+        let plan = self.store.entries[key].as_ref().and_then(|row| row.value.plan.as_ref());
+        if was.value.plan.is_some() && was.value.plan.as_ref() != plan {
+            self.just.add(Fact::PlanMovedOn);
         }
         if was.value.state.needs_a_person() && !by_a_person {
             self.just.add(Fact::PersonPassedOver);

@@ -13,6 +13,7 @@
 use semel_core::entry::{Ending, Entry};
 use semel_core::lease::Lease;
 use semel_core::owner::Owner;
+use semel_core::plan::Plan;
 use semel_core::token::{Grant, Nonce};
 
 use super::shared::Shared;
@@ -37,6 +38,11 @@ pub fn run_of(worker: usize, begun: u8) -> Run {
 
 pub fn nonce_of(run: Run) -> Nonce {
     Nonce::from_bytes([run; 16])
+}
+
+/// What this run would decide.
+pub fn plan_of(run: Run) -> Plan {
+    serde_json::from_value(serde_json::json!({ "run": run })).unwrap()
 }
 
 pub fn owner_of(host: &str, run: Run) -> Owner {

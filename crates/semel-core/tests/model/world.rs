@@ -17,7 +17,7 @@ use super::store::{
 use super::walk::{Truth, Walk};
 use super::worker::{
     Active, Beat, Effect, Held, Made, Message, Phase, Pledge, Role, Run, Step, Why, Worker, nonce_of,
-    owner_of, run_of,
+    owner_of, plan_of, run_of,
 };
 
 /// An effect on its way to the sink.
@@ -196,6 +196,8 @@ impl World {
             nonce: nonce_of(run),
             payload: None,
             command: None,
+            plan: Some(&plan_of(run)),
+            definition: None,
             now_ms: 0,
         };
         let send = |why, writes: Vec<Write>, pledge| {

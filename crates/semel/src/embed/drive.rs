@@ -16,12 +16,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use semel_core::plan::Plan;
+use semel_core::work::Work;
 use serde_json::Value;
 
 use super::run::Run;
 use crate::clock::Moment;
 use crate::engine::desk::Desk;
-use crate::engine::{Begin, Caught, Engine, NotStarted, Probed, Report, RunPlan, Task, TaskEnd, Undisturbed};
+use crate::engine::{
+    Begin, Caught, Engine, NotStarted, PlanAsk, Probed, Report, RunPlan, Task, TaskEnd, Undisturbed,
+    Unplanned,
+};
 
 /// What came of a run.
 pub(super) struct Driven<T, E> {
@@ -51,6 +56,8 @@ struct Wire {
 /// The run's end of the wire.
 struct Body {
     wire: Arc<Mutex<Wire>>,
+    /// What is decided before the first attempt.
+    decide: Option<PlanAsk>,
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -77,6 +84,7 @@ fn running(engine: Engine, plan: RunPlan, mut task: Body) -> Pin<Box<dyn Future<
 pub(super) async fn drive<T, E, F, R>(
     engine: Engine,
     plan: RunPlan,
+    decide: Option<PlanAsk>,
     mut body: F,
     keep: fn(&T) -> Result<Value, String>,
 ) -> Driven<T, E>
@@ -85,7 +93,7 @@ where
     R: Future<Output = Result<T, E>>,
 {
     let wire = Arc::<Mutex<Wire>>::default();
-    let mut running = running(engine, plan, Body { wire: Arc::clone(&wire) });
+    let mut running = running(engine, plan, Body { wire: Arc::clone(&wire), decide });
     let (mut last, mut not_kept, mut panicked) = (None, None, None);
     let report = loop {
         let begun = poll_fn(|cx| match running.as_mut().poll(cx) {
@@ -161,6 +169,13 @@ fn watch<T, E>(
 }
 
 impl Task for Body {
+    async fn plan(&mut self, engine: &Engine, work: &Work) -> Result<Option<Plan>, Unplanned> {
+        match &self.decide {
+            Some(decide) => engine.make_plan(work, decide).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
     async fn start(&mut self, begin: &Begin, desk: &Arc<Desk>) -> Result<(), NotStarted> {
         let mut wire = locked(&self.wire);
         *wire = Wire { start: Some(Run::new(begin, desk)), alive: true, ..Wire::default() };

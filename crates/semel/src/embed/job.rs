@@ -5,19 +5,21 @@ use std::time::Duration;
 use semel_core::canonical::Pointer;
 use semel_core::name::{Name, NameError, Slot};
 use semel_core::payload::Fingerprint;
+use semel_core::plan::{Choice, PlanError, Recent};
 use semel_core::policy::{IfBusy, OnLost, Policy, PolicyError};
 use semel_core::work::{Fields, Work, WorkError};
 use serde::Serialize;
 use serde_json::Value;
 
 use super::ms;
-use crate::engine::RunPlan;
+use crate::engine::{PlanAsk, RunPlan};
 
 /// What is to be done once: resolved and checked. See [`Job::named`].
 #[derive(Clone, Debug)]
 pub struct Job {
     work: Work,
     plan: RunPlan,
+    decide: Option<PlanAsk>,
 }
 
 impl Job {
@@ -55,6 +57,7 @@ impl Job {
             policy: super::policy(),
             kill_after_is_set: false,
             payload: None,
+            decide: Ok(None),
         }
     }
 
@@ -65,6 +68,10 @@ impl Job {
 
     pub(super) fn plan(&self) -> &RunPlan {
         &self.plan
+    }
+
+    pub(super) fn decide(&self) -> Option<&PlanAsk> {
+        self.decide.as_ref()
     }
 }
 
@@ -106,6 +113,12 @@ pub enum JobError {
     /// A probe is asked of a step, not of a job.
     #[error("a job has no probe: use on_lost retry or hold, and probe in its steps")]
     NoProbe,
+    /// What is to be decided for it.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    /// A plan is pinned to a work that can be done.
+    #[error("a job that is always run has no plan: there is no work for it to be pinned to")]
+    NothingToPinTo,
     /// A resource is named twice.
     #[error("the resource {0} is named twice")]
     Twice(Name),
@@ -125,6 +138,7 @@ pub struct JobBuilder {
     policy: Policy,
     kill_after_is_set: bool,
     payload: Option<Result<Fingerprint, JobError>>,
+    decide: Result<Option<PlanAsk>, JobError>,
 }
 
 impl JobBuilder {
@@ -232,6 +246,38 @@ impl JobBuilder {
         self
     }
 
+    /// Decide this before the first attempt, by the work's key alone, and the same for every attempt after it: see
+    /// [`Run::plan`](super::Run::plan). An option that is added takes its share and moves nothing else.
+    pub fn choose(self, name: &str, options: &[&str]) -> JobBuilder {
+        let options = options.iter().map(|option| (*option).to_owned()).collect();
+        let choice = Choice::new(name, options);
+        self.deciding(|decide| {
+            decide.choose.push(choice?);
+            Ok(())
+        })
+    }
+
+    /// Look back before the first attempt at this field (a JSON pointer) of the values of the job's last `count` works
+    /// that are done, and hand the same to every attempt: see [`Run::plan`](super::Run::plan).
+    pub fn recent(self, name: &str, count: usize, field: &str) -> JobBuilder {
+        let pointer = Pointer::new(field)
+            .map_err(|why| JobError::Json { what: format!("the field {field:?}"), why: why.to_string() });
+        self.deciding(|decide| {
+            decide.recent.push(Recent::new(name, count, pointer?)?);
+            Ok(())
+        })
+    }
+
+    fn deciding(mut self, add: impl FnOnce(&mut PlanAsk) -> Result<(), JobError>) -> JobBuilder {
+        self.decide = self.decide.and_then(|decide| {
+            let mut decide = decide.unwrap_or_default();
+            add(&mut decide)?;
+            decide.check()?;
+            Ok(Some(decide))
+        });
+        self
+    }
+
     /// The job, if all of it makes sense.
     pub fn build(self) -> Result<Job, JobError> {
         let name = named("the job", &self.name)?;
@@ -268,6 +314,10 @@ impl JobBuilder {
             (false, false, None, None) if with.is_empty() => return Err(JobError::Undecided),
             (false, false, None, None) => Work::with(name, with)?,
         };
+        let decide = self.decide?;
+        if decide.is_some() && work.is_always() {
+            return Err(JobError::NothingToPinTo);
+        }
         let plan = RunPlan {
             what: work.to_string(),
             work: Some(work.clone()),
@@ -275,9 +325,11 @@ impl JobBuilder {
             policy,
             payload: self.payload.transpose()?,
             command: None,
+            definition: None,
             nested: None,
+            start_within_ms: None,
         };
-        Ok(Job { work, plan })
+        Ok(Job { work, plan, decide })
     }
 }
 

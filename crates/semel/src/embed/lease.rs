@@ -152,7 +152,7 @@ impl<'a> LeaseBuilder<'a> {
             async move { Ok::<T, Infallible>(held.await) }
         };
         let driven =
-            drive::drive(self.semel.engine.clone(), plan, body, |_| Ok(serde_json::Value::Null)).await;
+            drive::drive(self.semel.engine.clone(), plan, None, body, |_| Ok(serde_json::Value::Null)).await;
         match outcome::of_lease(driven) {
             Outcome::Done(value) | Outcome::DoneNotKept { value, .. } => Held::Released(value),
             Outcome::Busy { resource, held_for, free_in } => Held::Busy { resource, held_for, free_in },

@@ -168,8 +168,8 @@ impl Semel {
         F: FnMut(Run) -> R,
         R: Future<Output = Result<T, E>>,
     {
-        let (engine, plan) = (self.engine.clone(), job.plan().clone());
-        async move { outcome::of(drive::drive(engine, plan, body, outcome::keep_or_say).await) }
+        let (engine, plan, decide) = (self.engine.clone(), job.plan().clone(), job.decide().cloned());
+        async move { outcome::of(drive::drive(engine, plan, decide, body, outcome::keep_or_say).await) }
     }
 
     /// Hold a lease without a ledger: mutual exclusion with a fencing token, and nothing remembered.
@@ -201,7 +201,17 @@ fn ms(length: Duration) -> u64 {
 
 /// The plan of a lease without a ledger.
 fn lease_plan(resources: Vec<Name>, what: String, policy: Policy) -> RunPlan {
-    RunPlan { work: None, what, resources, policy, payload: None, command: None, nested: None }
+    RunPlan {
+        work: None,
+        what,
+        resources,
+        policy,
+        payload: None,
+        command: None,
+        nested: None,
+        start_within_ms: None,
+        definition: None,
+    }
 }
 
 /// The policies of a library's run: as the command line's.

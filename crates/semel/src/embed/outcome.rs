@@ -135,7 +135,9 @@ fn made<T, E>(driven: Driven<T, E>, already: fn(Entry) -> Outcome<T, E>) -> Outc
         (Report::Unrecorded { why, .. }, Some(value)) => Outcome::Unrecorded { value, why },
         (Report::Unrecorded { why, .. }, None) => Outcome::LeaseLost(why),
         (Report::StoreDown(why), _) => Outcome::StoreDown(why),
-        (Report::Unusable(why), _) => Outcome::Unusable(why),
+        (Report::Unusable(why) | Report::NoPlan(why), _) => Outcome::Unusable(why),
+        // no job of a program's has such a limit
+        (Report::TooLate, _) => Outcome::Unusable("it was not begun in time".to_owned()),
         (Report::Interrupted(signal), _) => Outcome::Unusable(format!("interrupted by signal {signal}")),
         (Report::Ran { .. }, Some(Ok(value))) => match not_kept {
             None => Outcome::Done(value),

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use semel_core::plan::{self, Plan};
 use semel_core::work::{Key, Work};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -164,6 +165,38 @@ impl Run {
     /// What is being done; `None` for a lease without a ledger.
     pub fn work(&self) -> Option<&Work> {
         self.lease.desk().begin().work.as_ref()
+    }
+
+    /// What was decided before the first attempt ([`JobBuilder::choose`], [`JobBuilder::recent`]), the same for every
+    /// attempt on every machine; nothing if nothing was to be decided.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let semel = semel::Semel::on(std::sync::Arc::new(semel::store::memory::Memory::new()));
+    /// let job = semel::Job::named("publish").slot("2026-06-19").choose("topic", &["rust", "sql", "git"]).build()?;
+    /// let outcome = semel
+    ///     .run(&job, async |run| {
+    ///         let topic = run.plan().and_then(|plan| plan.text("topic")).unwrap_or_default();
+    ///         Ok::<_, std::io::Error>(topic)
+    ///     })
+    ///     .await;
+    /// assert!(outcome.value().is_some_and(|topic| ["rust", "sql", "git"].contains(&topic.as_str())));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// [`JobBuilder::choose`]: super::JobBuilder::choose
+    /// [`JobBuilder::recent`]: super::JobBuilder::recent
+    pub fn plan(&self) -> Option<&Plan> {
+        self.lease.desk().begin().plan.as_ref()
+    }
+
+    /// A number below 2^53 that is the same for every attempt at this work, for whatever is to be drawn by chance;
+    /// `None` for a lease without a ledger.
+    pub fn seed(&self) -> Option<u64> {
+        let pinned = self.plan().and_then(Plan::seed);
+        pinned.or_else(|| self.work().map(|work| plan::seed(&work.key())))
     }
 
     /// 1 for the first attempt at this work.

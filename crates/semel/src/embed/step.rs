@@ -238,6 +238,10 @@ async fn claim<T: DeserializeOwned, E>(desk: &Arc<Desk>, plan: StepPlan) -> Resu
             Err(StepError::NeedsPerson { what: entry.work.to_string(), why: why(&entry) })
         }
         Some(StepBegin::Replay(entry)) => replay(entry).map(Begun::Replayed),
+        // a rehearsal is the command line's
+        Some(StepBegin::Would(what)) => {
+            Err(StepError::Wrong(format!("this is a rehearsal: it would {what}")))
+        }
         Some(StepBegin::Run(_)) => Err(StepError::Wrong("the step was claimed twice".to_owned())),
     }
 }

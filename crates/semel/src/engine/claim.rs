@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use semel_core::claim::{self, Ask, Busy, Claim, Decision, First, View};
 use semel_core::entry::State;
+use semel_core::plan::Plan;
 use semel_core::policy::{IfBusy, trust_counts_from};
 use semel_core::record::{RecordKey, Seen, Version};
 use semel_core::token::Nonce;
@@ -11,7 +12,7 @@ use semel_core::token::Nonce;
 use super::hold::Trust;
 use super::journal::SkipReason;
 use super::view::{LookError, changes};
-use super::{Begin, Engine, Event, Held, Report, RunPlan, Signals, Tell};
+use super::{Begin, Engine, Event, Held, Report, RunPlan, Signals, Task, Tell, Unplanned};
 use crate::clock::Moment;
 use crate::crash;
 use crate::store::{Change, Durability, StoreError};
@@ -39,6 +40,13 @@ struct Sent {
     at: Moment,
 }
 
+/// The plan that this run offers.
+#[derive(Default)]
+struct Planned {
+    asked: bool,
+    plan: Option<Plan>,
+}
+
 #[allow(clippy::result_large_err)] // a report is made once per run
 impl Engine {
     /// Claim the work, or report why not.
@@ -46,6 +54,7 @@ impl Engine {
         &self,
         plan: &RunPlan,
         nonce: Nonce,
+        task: &mut impl Task,
         signals: &mut impl Signals,
         tell: Tell<'_>,
     ) -> Result<Claimed, Report> {
@@ -53,6 +62,7 @@ impl Engine {
         let mut resources = plan.resources.clone();
         let mut unanswered: Vec<Sent> = Vec::new();
         let mut unknowns = Unknowns::default();
+        let mut planned = Planned::default();
         loop {
             let looked = self.look(plan.work.as_ref(), &resources).await;
             let view = match looked {
@@ -75,12 +85,29 @@ impl Engine {
                 nonce,
                 payload: plan.payload.as_ref(),
                 command: plan.command.as_ref(),
+                plan: None,
+                definition: plan.definition.as_ref(),
                 now_ms: self.clock.wall_ms(),
             };
-            match claim::claim(&view, &ask) {
+            let mut decision = claim::claim(&view, &Ask { plan: planned.plan.as_ref(), ..ask.clone() });
+            if let Decision::Claim(claim) = &decision
+                && claim.takes_a_plan()
+                && !planned.asked
+            {
+                planned = self.plan_for(plan, task, signals).await?;
+                if planned.plan.is_some() {
+                    // what was seen may have changed meanwhile: the swap finds out
+                    let now_ms = self.clock.wall_ms();
+                    decision = claim::claim(&view, &Ask { plan: planned.plan.as_ref(), now_ms, ..ask });
+                }
+            }
+            match decision {
                 Decision::LookAt(resource) => resources.push(resource),
                 Decision::Claim(claim) => {
                     let at = self.clock.now();
+                    if plan.start_within_ms.is_some_and(|within| at >= began.plus_ms(within)) {
+                        return Err(Report::TooLate);
+                    }
                     match self.write_claim(&claim).await? {
                         Written::Applied(versions) => return Ok(self.claimed(plan, at, claim, versions)),
                         Written::Refused => {}
@@ -119,6 +146,28 @@ impl Engine {
                 Decision::UsedUp(why) => return Err(Report::Unusable(why.to_string())),
                 Decision::NoResource => return Err(Report::Unusable("no resource was asked for".into())),
             }
+        }
+    }
+
+    /// Ask the task for a plan.
+    async fn plan_for(
+        &self,
+        plan: &RunPlan,
+        task: &mut impl Task,
+        signals: &mut impl Signals,
+    ) -> Result<Planned, Report> {
+        let Some(work) = &plan.work else { return Ok(Planned { asked: true, plan: None }) };
+        let made = tokio::select! {
+            biased;
+            made = task.plan(self, work) => made,
+            caught = signals.next() => return Err(Report::Interrupted(caught.signal)),
+        };
+        crash::point("run.planned");
+        match made {
+            Ok(plan) => Ok(Planned { asked: true, plan }),
+            Err(Unplanned::Wrong(why)) => Err(Report::NoPlan(why)),
+            Err(Unplanned::Look(LookError::Record(why))) => Err(Report::Unusable(why.to_string())),
+            Err(Unplanned::Look(LookError::Store(why))) => Err(Report::StoreDown(why.to_string())),
         }
     }
 
@@ -167,6 +216,7 @@ impl Engine {
             resource: claim.resource.clone(),
             grant: claim.grant(),
             attempt: claim.attempt(),
+            plan: claim.intent.as_ref().and_then(|intent| intent.entry.plan.clone()),
         };
         let before = claim.lease.before;
         let held = Held {

@@ -42,8 +42,20 @@ impl Engine {
         loop {
             let view = self.look(None, resources).await?;
             let now_ms = self.clock.wall_ms();
-            let (work, payload, command) = (None, None, None);
-            let ask = Ask { work, what, resources, policy, owner, nonce, payload, command, now_ms };
+            let (work, payload, command, plan, definition) = (None, None, None, None, None);
+            let ask = Ask {
+                work,
+                what,
+                resources,
+                policy,
+                owner,
+                nonce,
+                payload,
+                command,
+                plan,
+                definition,
+                now_ms,
+            };
             match claim::claim(&view, &ask) {
                 Decision::Claim(claim) => {
                     match self.store.swap(&changes(&claim.writes())?, Durability::Durable).await {

@@ -20,7 +20,7 @@ use crate::store::Record;
 /// The fewest digits of a key that name an entry.
 pub const DIGITS_LEAST: usize = 8;
 /// Entries in a page: each may hold a result.
-const PAGE: usize = 128;
+pub(super) const PAGE: usize = 128;
 /// Notes and leases in a page: they are small.
 pub(super) const SMALL_PAGE: usize = 512;
 /// How many entries an ambiguous prefix names.

@@ -18,11 +18,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use semel_core::claim::Busy;
+use semel_core::definition::Definition;
 use semel_core::entry::{CommandMark, Ending, Entry};
 use semel_core::lease::Before;
 use semel_core::name::Name;
 use semel_core::owner::Owner;
 use semel_core::payload::{FieldChange, Fingerprint};
+use semel_core::plan::Plan;
 use semel_core::policy::Policy;
 use semel_core::token::{Grant, Nonce};
 use semel_core::work::Work;
@@ -37,7 +39,9 @@ mod hold;
 pub mod journal;
 pub mod lease;
 pub mod ledger;
+pub mod plan;
 pub mod proof;
+mod rehearse;
 mod run;
 mod settle;
 pub mod socket;
@@ -46,6 +50,7 @@ pub mod verdict;
 pub mod view;
 
 pub use hold::Held;
+pub use plan::{PlanAsk, Unplanned};
 pub use settle::Unsettled;
 
 use desk::Desk;
@@ -95,8 +100,12 @@ pub struct RunPlan {
     pub payload: Option<Fingerprint>,
     /// The command, by its mark.
     pub command: Option<CommandMark>,
+    /// How the job is defined, so that a change of it can be shown.
+    pub definition: Option<Definition>,
     /// The folder for the socket over which commands inside the run reach it; without one they cannot.
     pub nested: Option<PathBuf>,
+    /// Not begun once so many milliseconds have passed since it was asked for; what is done is still found done.
+    pub start_within_ms: Option<u64>,
 }
 
 /// What a task is told of the attempt that it makes.
@@ -110,10 +119,23 @@ pub struct Begin {
     pub grant: Grant,
     /// 1 for the first.
     pub attempt: u32,
+    /// The plan that is pinned to the work, if one is: the same for every attempt.
+    pub plan: Option<Plan>,
 }
 
 /// The thing that is to happen once. What its methods return may be dropped at any await and asked for again.
 pub trait Task {
+    /// What the attempts at this work are to decide, decided; nothing if they decide for themselves.
+    ///
+    /// Asked at most once in a run, before its claim is written, and only if the work may be claimed and no plan is
+    /// pinned to it. Another run may be faster: what is pinned in the end is in [`Begin::plan`].
+    fn plan(
+        &mut self,
+        _engine: &Engine,
+        _work: &Work,
+    ) -> impl Future<Output = Result<Option<Plan>, Unplanned>> {
+        std::future::ready(Ok(None))
+    }
     /// Begin; what happens inside goes through the desk. An error is the exit code, 126 or 127, of a command that
     /// cannot be started.
     fn start(&mut self, begin: &Begin, desk: &Arc<Desk>) -> impl Future<Output = Result<(), NotStarted>>;
@@ -279,8 +301,12 @@ pub enum Report {
         /// Why.
         why: String,
     },
+    /// It was not begun within the time it had for that. Nothing was run, and nothing is on record.
+    TooLate,
     /// The store cannot be reached. Nothing was run.
     StoreDown(String),
+    /// The plan could not be made. Nothing was run.
+    NoPlan(String),
     /// A signal came before anything was run.
     Interrupted(i32),
     /// The store holds something that this build cannot use. Nothing was run.

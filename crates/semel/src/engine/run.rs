@@ -64,7 +64,7 @@ impl Engine {
             Ok(nonce) => nonce,
             Err(why) => return Report::Unusable(why),
         };
-        let claimed = match self.claim(plan, nonce, signals, tell).await {
+        let claimed = match self.claim(plan, nonce, task, signals, tell).await {
             Ok(claimed) => claimed,
             Err(report) => return report,
         };

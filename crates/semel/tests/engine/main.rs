@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)] // a test that cannot go on should say where
 
+mod plans;
 mod stage;
 mod steps;
 
@@ -236,10 +237,15 @@ async fn a_store_that_never_answers_a_write_is_not_asked_for_ever() {
 
 /// An attempt that vanished in the middle, its lease lapsed.
 async fn lose_an_attempt(stage: &Stage, job: &RunPlan) {
-    let mut task = FakeTask::new(stage, LONG);
+    lose_an_attempt_of(stage, job, FakeTask::new(stage, LONG)).await;
+}
+
+async fn lose_an_attempt_of(stage: &Stage, job: &RunPlan, mut task: FakeTask) -> FakeTask {
+    task.takes = LONG;
     // dropped in the middle: nothing is settled, nothing is released
     let _ = tokio::time::timeout(SHORT, stage.run(1, job, &mut task)).await;
     stage.clock.suspend(Duration::from_secs(120));
+    task
 }
 
 #[tokio::test(start_paused = true)]
@@ -376,6 +382,33 @@ async fn a_waiter_gets_the_lease_when_it_is_released_or_gives_up_in_time() {
     let (_, (report, waited)) = tokio::join!(stage.run(1, &third, &mut holder), waiting);
     assert!(matches!(report, Report::Yielded(_)), "{report:?}");
     assert!(waited >= Duration::from_secs(20) && waited < Duration::from_secs(21), "{waited:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_work_is_not_begun_after_its_time_but_found_done() {
+    let stage = Stage::new();
+    let in_time = |ms| RunPlan { start_within_ms: Some(ms), ..plan("job") };
+    let mut task = FakeTask::new(&stage, SHORT);
+    assert!(matches!(stage.run(1, &in_time(0), &mut task).await, Report::TooLate));
+    assert_eq!((task.starts(), stage.state(&plan("job")).await), (0, None), "nothing is on record");
+    assert_eq!(ending(&stage.run(1, &in_time(1), &mut task).await), Ending::Succeeded);
+    assert!(matches!(stage.run(1, &in_time(0), &mut task).await, Report::AlreadyDone(_)));
+    assert_eq!(task.starts(), 1);
+
+    // its time goes by while it waits for another's lease
+    let policy = Policy { if_busy: IfBusy::Wait { for_ms: 60_000 }, ..Policy::default() };
+    let other = |name: &str| Some(Work::once(Name::new(name).unwrap()));
+    let holding = RunPlan { work: other("holding"), ..plan("job") };
+    let waiting = RunPlan { work: other("waiting"), policy, ..in_time(5_000) };
+    let mut holder = FakeTask::new(&stage, Duration::from_secs(10));
+    let mut waiter = FakeTask::new(&stage, SHORT);
+    let late = async {
+        tokio::time::sleep(SHORT).await;
+        stage.run(2, &waiting, &mut waiter).await
+    };
+    let (_, report) = tokio::join!(stage.run(1, &holding, &mut holder), late);
+    assert!(matches!(report, Report::TooLate), "{report:?}");
+    assert_eq!(waiter.starts(), 0);
 }
 
 #[tokio::test(start_paused = true)]

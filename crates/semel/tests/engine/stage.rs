@@ -9,13 +9,14 @@ use std::time::Duration;
 use semel::clock::{Clock, Moment};
 use semel::core::name::Name;
 use semel::core::owner::Owner;
+use semel::core::plan::Plan;
 use semel::core::policy::Policy;
 use semel::core::record::{RecordKey, Version};
 use semel::core::work::Work;
 use semel::engine::desk::Desk;
 use semel::engine::{
-    Begin, Caught, Engine, NotStarted, Probed, Report, RunPlan, Signals, Strangers, Task, TaskEnd,
-    Undisturbed,
+    Begin, Caught, Engine, NotStarted, PlanAsk, Probed, Report, RunPlan, Signals, Strangers, Task, TaskEnd,
+    Undisturbed, Unplanned,
 };
 use semel::store::memory::Memory;
 use semel::store::{Change, Durability, Loaded, Pending, Record, Store, StoreError};
@@ -238,7 +239,9 @@ pub(crate) fn plan(job: &str) -> RunPlan {
         policy: Policy::default(),
         payload: None,
         command: None,
+        definition: None,
         nested: None,
+        start_within_ms: None,
     }
 }
 
@@ -262,6 +265,15 @@ pub(crate) struct FakeTask {
     /// What happens inside goes through it.
     pub(crate) desk: Arc<Mutex<Option<Arc<Desk>>>>,
     ends_at: Option<Instant>,
+    /// What it would decide.
+    pub(crate) decide: Option<PlanAsk>,
+    /// How long that takes.
+    pub(crate) thinks: Duration,
+    /// How often it was asked.
+    pub(crate) asked: u32,
+    /// Which plan each attempt was given.
+    pub(crate) plans: Vec<Option<Plan>>,
+    result: serde_json::Value,
     on_start: Option<Box<dyn FnOnce()>>,
 }
 
@@ -276,12 +288,27 @@ impl FakeTask {
             trusted_until: None,
             desk: Arc::default(),
             ends_at: None,
+            decide: None,
+            thinks: Duration::ZERO,
+            asked: 0,
+            plans: Vec::new(),
+            result: serde_json::json!({ "made": true }),
             on_start: None,
         }
     }
 
     pub(crate) fn when_started(mut self, act: impl FnOnce() + 'static) -> FakeTask {
         self.on_start = Some(Box::new(act));
+        self
+    }
+
+    pub(crate) fn deciding(mut self, decide: PlanAsk) -> FakeTask {
+        self.decide = Some(decide);
+        self
+    }
+
+    pub(crate) fn resulting(mut self, result: serde_json::Value) -> FakeTask {
+        self.result = result;
         self
     }
 
@@ -307,8 +334,17 @@ impl FakeTask {
 }
 
 impl Task for FakeTask {
+    async fn plan(&mut self, engine: &Engine, work: &Work) -> Result<Option<Plan>, Unplanned> {
+        let Some(decide) = &self.decide else { return Ok(None) };
+        self.asked += 1;
+        let plan = engine.make_plan(work, decide).await?;
+        tokio::time::sleep(self.thinks).await;
+        Ok(Some(plan))
+    }
+
     async fn start(&mut self, begin: &Begin, desk: &Arc<Desk>) -> Result<(), NotStarted> {
         *self.desk.lock().unwrap() = Some(Arc::clone(desk));
+        self.plans.push(begin.plan.clone());
         self.note(Told::Start { attempt: begin.attempt, token: begin.grant.token.value() });
         self.ends_at = Some(Instant::now() + self.takes);
         if let Some(act) = self.on_start.take() {
@@ -344,7 +380,7 @@ impl Task for FakeTask {
     }
 
     fn result(&mut self) -> Option<serde_json::Value> {
-        Some(serde_json::json!({ "made": true }))
+        Some(self.result.clone())
     }
 
     async fn probe(&mut self, _: &Begin) -> Probed {

@@ -8,6 +8,7 @@ mod stage;
 
 mod cancelled;
 mod killed;
+mod plans;
 mod zombies;
 
 use std::cell::{Cell, RefCell};

@@ -26,6 +26,7 @@ use semel_core::lease::SeenLease;
 use semel_core::policy::{OnLost, Policy};
 use semel_core::record::{Expect, RecordKey, Seen, Standing, Version};
 use semel_core::step::{self, RunsUnder, StepAsk, StepDecision};
+use semel_core::story::Next;
 use semel_core::token::Nonce;
 use semel_core::work::{Key, Work};
 use tokio::sync::Notify;
@@ -34,6 +35,7 @@ pub use said::{Shut, StepBegin, StepEnd, StepPlan, StepRefusal, Ticket, Verified
 
 use super::claim::Unknowns;
 use super::hold::{Held, Trust};
+use super::ledger::Outlook;
 use super::settle::Unsettled;
 use super::socket::Address;
 use super::view::{LookError, changes_at};
@@ -62,6 +64,8 @@ pub struct Desk {
     policy: Policy,
     /// What the names of its steps' records begin with.
     steps: String,
+    /// Nothing is held and nothing is written: it only says what it would do.
+    rehearsal: bool,
     address: OnceLock<Address>,
     trust: Mutex<Trust>,
     book: Mutex<Book>,
@@ -108,11 +112,36 @@ impl Desk {
             entry: held.entry.as_ref().map(|seen| seen.version.clone()),
             policy: policy.clone(),
             steps: RecordKey::steps_of(held.begin.work.as_ref()),
+            rehearsal: false,
             address: OnceLock::new(),
             trust: Mutex::new(held.trust),
             book: Mutex::default(),
             quiet: Notify::new(),
         }
+    }
+
+    /// The desk of a rehearsal: it holds nothing, looks at the ledger, and says what would be done.
+    pub(super) fn rehearsal(engine: &Engine, begin: Begin, policy: &Policy) -> Desk {
+        let now = engine.clock.now();
+        let for_ever = now.plus_ms(u64::MAX / 2);
+        Desk {
+            engine: engine.clone(),
+            lease: Version::new(""),
+            entry: None,
+            policy: policy.clone(),
+            steps: RecordKey::steps_of(begin.work.as_ref()),
+            begin,
+            rehearsal: true,
+            address: OnceLock::new(),
+            trust: Mutex::new(Trust { renew_at: for_ever, stop_by: for_ever, ends: for_ever }),
+            book: Mutex::default(),
+            quiet: Notify::new(),
+        }
+    }
+
+    /// Is this only a rehearsal?
+    pub fn is_rehearsal(&self) -> bool {
+        self.rehearsal
     }
 
     /// Several are asking at once.
@@ -244,10 +273,13 @@ impl Desk {
         let work = self.step_work(plan)?;
         let key = work.key();
         self.enter(&key, plan)?;
-        let begun = self.claim_work(&work, key, plan).await;
+        let begun = match self.rehearsal {
+            true => self.rehearse(&work, plan).await,
+            false => self.claim_work(&work, key, plan).await,
+        };
         let used = match &begun {
             Ok(StepBegin::Run(_)) => Use::Active,
-            Ok(StepBegin::Replay(_)) => Use::Done,
+            Ok(StepBegin::Replay(_) | StepBegin::Would(_)) => Use::Done,
             Ok(StepBegin::Person(_)) | Err(_) => Use::Over,
         };
         self.note(&key, used);
@@ -284,6 +316,24 @@ impl Desk {
         if is_over {
             self.quiet.notify_waiters();
         }
+    }
+
+    /// What would be done with this step, by the rule of steps and the ledger as it stands.
+    async fn rehearse(&self, work: &Work, plan: &StepPlan) -> Result<StepBegin, StepRefusal> {
+        let Outlook { view, next, .. } = self.engine.outlook(work).await.map_err(down)?;
+        Ok(match (next, view.entry) {
+            (Next::Replay { .. }, Some(seen)) => StepBegin::Replay(seen.value),
+            (Next::Person(state), _) => StepBegin::Would(format!("not be run: it is {}", state.word())),
+            (Next::Yield(_), _) => StepBegin::Would("not be run: a run of this work is at it".to_owned()),
+            (Next::Step { first: First::Probe, .. }, _) => {
+                StepBegin::Would("be asked about by its probe, and run if it did not happen".to_owned())
+            }
+            (Next::Step { attempt, after_lost, .. }, _) => match (after_lost, plan.on_lost) {
+                (true, OnLost::Hold) => StepBegin::Would("not be run: its last attempt was lost".to_owned()),
+                _ => StepBegin::Would(format!("be run (attempt {attempt})")),
+            },
+            (next, _) => StepBegin::Would(format!("be treated so: {}", next.word())),
+        })
     }
 
     /// Is there surely, or nearly so, no step on record yet?

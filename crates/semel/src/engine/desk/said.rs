@@ -32,6 +32,8 @@ pub enum StepBegin {
     Replay(Entry),
     /// A person is needed.
     Person(Entry),
+    /// In a rehearsal: this would be done with it, to be read after "it would".
+    Would(String),
 }
 
 /// A step that was claimed and is to be settled.

@@ -217,6 +217,13 @@ impl Talk {
             },
             Ask::Settle { ending, output } => self.settle(desk, ending, output, body).await,
             Ask::Output { piece } => return self.output(desk, piece).await,
+            Ask::Gate { .. } if desk.is_rehearsal() => {
+                Answer::Would { what: "check the lease, and execute it at once".to_owned() }
+            }
+            Ask::Grant if desk.is_rehearsal() => {
+                let begin = desk.begin();
+                Answer::Rehearsal { resource: begin.resource.clone(), work: begin.work.clone() }
+            }
             Ask::Gate { need_ms } => match desk.gate(Duration::from_millis(need_ms)).await {
                 Ok(verified) => Answer::Open { left_ms: verified.left_ms },
                 Err(Shut::Stale(why)) => refused(Kind::Stale, why),
@@ -234,6 +241,8 @@ impl Talk {
                 }
                 Err(why) => refused(Kind::Stale, why),
             },
+            // what was pinned stays so, whoever holds the lease by now
+            Ask::Plan => Answer::Plan { plan: desk.begin().plan.clone() },
         };
         (answer, Vec::new())
     }
@@ -250,6 +259,7 @@ impl Talk {
                 self.replay = Some(entry);
                 Answer::Replay { output, attempt, at_ms }
             }
+            Ok(StepBegin::Would(what)) => Answer::Would { what },
             Ok(StepBegin::Person(entry)) => {
                 Answer::Person { step: entry.work.to_string(), state: entry.state.word().to_owned() }
             }

@@ -3,6 +3,7 @@
 use semel_core::claim::First;
 use semel_core::entry::{CommandMark, Ending, Output};
 use semel_core::name::Name;
+use semel_core::plan::Plan;
 use semel_core::policy::OnLost;
 use semel_core::token::{Grant, Nonce};
 use semel_core::work::{Key, Work};
@@ -67,6 +68,8 @@ pub enum Ask {
     },
     /// Under which grant does this run act?
     Grant,
+    /// Which plan is pinned to the work of this run?
+    Plan,
 }
 
 /// What a step wrote, as its process counted it.
@@ -112,6 +115,18 @@ pub enum Answer {
         /// Its state, in one word.
         state: String,
     },
+    /// This is a rehearsal: nothing is done, and this would be; to be read after "would".
+    Would {
+        /// What.
+        what: String,
+    },
+    /// This is a rehearsal: nothing is held.
+    Rehearsal {
+        /// What would be held.
+        resource: Name,
+        /// The work; `None` for a lease without a ledger.
+        work: Option<Work>,
+    },
     /// It is kept.
     Kept,
     /// It is on record.
@@ -136,6 +151,11 @@ pub enum Answer {
         grant: Grant,
         /// The work; `None` for a lease without a ledger.
         work: Option<Work>,
+    },
+    /// This plan.
+    Plan {
+        /// `None` if there is none.
+        plan: Option<Plan>,
     },
     /// No.
     Refused {

@@ -11,6 +11,15 @@ pub struct Refspec {
     dst: Option<String>,
 }
 
+impl std::fmt::Display for Refspec {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.dst {
+            Some(dst) => write!(f, "{}:{dst}", self.src),
+            None => f.write_str(&self.src),
+        }
+    }
+}
+
 /// `REF:OLD`: this ref may be rewritten, if it is OLD (empty: if it does not exist).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lease {

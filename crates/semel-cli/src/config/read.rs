@@ -1,0 +1,213 @@
+//! From text to a [`Config`]: every fault is found, each with its place.
+
+use std::path::{Path, PathBuf};
+
+use semel_core::name::Name;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::faults::{Fault, Lines, Of, nearest};
+use super::keys::{Given, KEYS, Key, Scope};
+use super::values::{self, Wrong, found, wrong};
+use super::{Config, Job, Reference};
+use crate::args::RunArgs;
+use crate::plan;
+
+/// What may stand at the top.
+const TOP: [&str; 3] = ["store", "defaults", "jobs"];
+
+/// The most faults that are told: a file that is no TOML at all has one on every line.
+const FAULTS_MOST: usize = 100;
+
+struct Reader<'a> {
+    lines: Lines<'a>,
+    faults: Vec<Fault>,
+}
+
+impl Config {
+    /// Read this text, which was found at this path.
+    pub(crate) fn read(path: PathBuf, text: &str) -> Config {
+        let mut reader = Reader { lines: Lines(text), faults: Vec::new() };
+        let (tree, errors) = DeTable::parse_recoverable(text);
+        for error in &errors {
+            let span = error.span().unwrap_or(0..0);
+            reader.fault(Of::Syntax, wrong(span, format!("this is no TOML: {}", error.message())));
+        }
+        let mut config =
+            Config { path, store: None, defaults: Vec::new(), jobs: Vec::new(), faults: Vec::new() };
+        // what a broken file seems to say is not worth a second opinion
+        if errors.is_empty() {
+            reader.top(tree.get_ref(), &mut config);
+        }
+        config.faults = reader.faults;
+        config.faults.sort_by_key(|fault| (fault.line, fault.column));
+        config.faults.truncate(FAULTS_MOST);
+        config
+    }
+}
+
+impl Reader<'_> {
+    fn fault(&mut self, of: Of, wrong: Wrong) {
+        let (line, column) = self.lines.at(&wrong.span);
+        self.faults.push(Fault { line, column, text: wrong.text, of, secret: wrong.secret });
+    }
+
+    fn top(&mut self, tree: &DeTable<'_>, config: &mut Config) {
+        for (key, value) in tree {
+            match (key.get_ref().as_ref(), value.get_ref()) {
+                ("store", _) => match values::store(value) {
+                    Ok(store) => config.store = Some(store.relative_to(config.folder())),
+                    Err(wrong) => self.fault(Of::Store, wrong),
+                },
+                ("defaults", DeValue::Table(table)) => {
+                    config.defaults = self.keys(table, &Of::All, Scope::Policy);
+                }
+                ("jobs", DeValue::Table(table)) => {
+                    for (name, job) in table {
+                        self.job(name, job, config);
+                    }
+                }
+                (name @ ("defaults" | "jobs"), other) => {
+                    let text =
+                        format!("{name}: found {}: write a table, as in {}", found(other), example(name));
+                    self.fault(Of::All, wrong(value.span(), text));
+                }
+                (name, _) => self.fault(Of::All, wrong(key.span(), unknown_at_top(name))),
+            }
+        }
+        self.together(config);
+    }
+
+    fn job(
+        &mut self,
+        name: &Spanned<std::borrow::Cow<'_, str>>,
+        value: &Spanned<DeValue<'_>>,
+        config: &mut Config,
+    ) {
+        let of = Of::Job(name.get_ref().to_string());
+        if let Err(why) = Name::new(name.get_ref()) {
+            self.fault(
+                of.clone(),
+                wrong(name.span(), format!("{:?} is no name of a job: {why}", name.get_ref())),
+            );
+        }
+        let DeValue::Table(table) = value.get_ref() else {
+            let text = format!(
+                "jobs.{}: found {}: write a table, as in {}",
+                name.get_ref(),
+                found(value.get_ref()),
+                example("jobs")
+            );
+            return self.fault(of, wrong(value.span(), text));
+        };
+        let keys = self.keys(table, &of, Scope::Job);
+        if !table.keys().any(|key| key.get_ref() == "command") {
+            let text = format!(
+                "job {:?} has no command: write command = [\"./publish.sh\", \"--now\"]",
+                name.get_ref()
+            );
+            self.fault(of, wrong(name.span(), text));
+        }
+        config.jobs.push(Job { name: name.get_ref().to_string(), at: name.span(), keys });
+    }
+
+    /// The keys of a table, those that are well.
+    fn keys(&mut self, table: &DeTable<'_>, of: &Of, scope: Scope) -> Vec<(&'static Key, Given)> {
+        let mut keys = Vec::new();
+        for (key, value) in table {
+            let name = key.get_ref().as_ref();
+            let known = KEYS.iter().find(|known| known.name == name);
+            match known {
+                None => self.fault(of.clone(), wrong(key.span(), unknown(name, scope))),
+                Some(known) if scope == Scope::Policy && known.scope == Scope::Job => {
+                    let text = format!(
+                        "{name} belongs to one job: write it under [jobs.NAME], not under [defaults]"
+                    );
+                    self.fault(of.clone(), wrong(key.span(), text));
+                }
+                Some(known) => match values::value(known, value) {
+                    Ok(given) => keys.push((known, given)),
+                    Err(all) => all.into_iter().for_each(|wrong| self.fault(of.clone(), wrong)),
+                },
+            }
+        }
+        keys
+    }
+
+    /// What is well by itself may not go together: `plan` says so, as it does of flags.
+    fn together(&mut self, config: &Config) {
+        for job in &config.jobs {
+            if self
+                .faults
+                .iter()
+                .any(|fault| matches!(&fault.of, Of::Job(name) if *name == job.name) || fault.of == Of::All)
+            {
+                continue;
+            }
+            if let Err(trouble) = plan::check(&config.filled(job, &RunArgs::default())) {
+                let text = format!("job {:?}: {}", job.name, as_keys(&trouble.line));
+                self.fault(Of::Job(job.name.clone()), wrong(job.at.clone(), text));
+            }
+        }
+    }
+}
+
+/// A message about flags, said of keys.
+fn as_keys(line: &str) -> String {
+    let mut out = String::with_capacity(line.len());
+    for (n, part) in line.split("--").enumerate() {
+        let is_flag = part.starts_with(|c: char| c.is_ascii_lowercase());
+        let is_word = out.is_empty() || out.ends_with([' ', '(']);
+        if n > 0 && !(is_flag && is_word) {
+            out.push_str("--");
+        }
+        out.push_str(part);
+    }
+    out
+}
+
+fn example(name: &str) -> &'static str {
+    if name == "defaults" { "[defaults]" } else { "[jobs.publish]" }
+}
+
+fn unknown(name: &str, scope: Scope) -> String {
+    let known = || KEYS.iter().filter(|key| scope == Scope::Job || key.scope == scope).map(|key| key.name);
+    match nearest(name, known()) {
+        Some(near) => format!("unknown key {name:?}: did you mean {near:?}?"),
+        None if TOP.contains(&name) => {
+            format!("{name} stands at the top of the file, before the first [table]")
+        }
+        None => format!("unknown key {name:?}: the keys here are {}", known().collect::<Vec<_>>().join(", ")),
+    }
+}
+
+fn unknown_at_top(name: &str) -> String {
+    if let Some(key) = KEYS.iter().find(|key| key.name == name) {
+        let place = if key.scope == Scope::Policy { "[defaults] or [jobs.NAME]" } else { "[jobs.NAME]" };
+        return format!("{name} does not stand at the top: write it under {place}");
+    }
+    match nearest(name, TOP.into_iter()) {
+        Some(near) => format!("unknown key {name:?}: did you mean {near:?}?"),
+        None => format!(
+            "unknown key {name:?}: at the top are store, [defaults] and [jobs.NAME]; a job is written [jobs.{name}]"
+        ),
+    }
+}
+
+impl Reference {
+    /// A path of a file-based store is taken from the folder of the file that names it.
+    fn relative_to(self, folder: &Path) -> Reference {
+        match &self {
+            Reference::Plain(url) => {
+                match url.strip_prefix("sqlite:").map(|path| path.strip_prefix("//").unwrap_or(path)) {
+                    Some(path) if Path::new(path).is_relative() => match folder.join(path).to_str() {
+                        Some(path) => Reference::Plain(format!("sqlite:{path}")),
+                        None => self,
+                    },
+                    _ => self,
+                }
+            }
+            Reference::Variable(_) => self,
+        }
+    }
+}

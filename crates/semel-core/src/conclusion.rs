@@ -1,0 +1,52 @@
+//! How an attempt ends: the outcome on record, then the lease given back.
+
+use crate::claim::Write;
+use crate::entry::{self, Entry, Settle, Stale};
+use crate::lease::{self, Released, SeenLease};
+use crate::name::Name;
+use crate::record::{Expect, Seen};
+
+/// What ends an attempt: the outcome, and the lease given back if it is still ours.
+#[derive(Clone, Debug)]
+pub struct Conclusion {
+    /// The outcome, to be written first.
+    pub entry: Entry,
+    /// What must stand there.
+    pub entry_expect: Expect,
+    /// The lease, if it is still ours to release.
+    pub lease: Option<Released>,
+}
+
+impl Conclusion {
+    /// What to write: the outcome, and only then the release.
+    pub fn writes(&self, resource: &Name) -> Vec<Write> {
+        let entry = Write::Entry { entry: self.entry.clone(), expect: self.entry_expect.clone() };
+        let release = self.lease.as_ref().map(|released| released.write(resource));
+        std::iter::once(entry).chain(release).collect()
+    }
+}
+
+impl Released {
+    /// What to write.
+    pub fn write(&self, resource: &Name) -> Write {
+        Write::Lease {
+            resource: resource.clone(),
+            lease: self.lease.clone(),
+            expect: self.expect.clone(),
+            ttl_ms: self.rest_ms,
+        }
+    }
+}
+
+/// End an attempt. The outcome is accepted as long as the entry records this very grant as running, even if the
+/// lease has lapsed or another work has the resource by now: what happened, happened.
+pub fn conclude(
+    entry: &Seen<Entry>,
+    lease: Option<&SeenLease>,
+    settle: &Settle<'_>,
+    rest_ms: u64,
+) -> Result<Conclusion, Stale> {
+    let next = entry::settle(&entry.value, settle)?;
+    let released = lease::release(lease, settle.grant.token, Some(&settle.grant.nonce), rest_ms).ok();
+    Ok(Conclusion { entry: next, entry_expect: Expect::Version(entry.version.clone()), lease: released })
+}
