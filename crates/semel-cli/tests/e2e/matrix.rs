@@ -46,7 +46,9 @@ fn steps(home: &Home) -> Vec<(&'static str, usize)> {
 
 impl Scene {
     fn command(&self) -> Command {
-        self.home.work("--job j --once", &format!("set -e; echo $$ > shell; {}", self.script))
+        // a holder that is not provably gone yet is waited for: to yield to it would be no retry
+        self.home
+            .work("--job j --once --if-busy wait=25s", &format!("set -e; echo $$ > shell; {}", self.script))
     }
 
     /// Start it, and kill these where it comes to that place.
