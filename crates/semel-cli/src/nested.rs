@@ -3,6 +3,7 @@
 
 use clap::Args;
 use semel::engine::socket::{Address, Answer, Ask, Client, Gone, Kind};
+use semel_core::lease::SeenLease;
 use semel_core::name::Name;
 use semel_core::token::{Grant, Token};
 use semel_core::work::Work;
@@ -93,11 +94,7 @@ pub(crate) fn authority(
     if let Some((resource, token)) = args.named()? {
         return named(common, resource, token, around);
     }
-    let Some(mut client) = connect(around)? else {
-        return Err(Trouble::config(
-            "not inside a run: start the script with semel run, or say --resource and --token (and --store)",
-        ));
-    };
+    let mut client = inside(around)?;
     match ask(&mut client, &Ask::Grant, &[])?.0 {
         Answer::Granted { resource, grant, work } => Ok(Authority { resource, grant: Some(grant), work }),
         Answer::Rehearsal { resource, work } => Ok(Authority { resource, grant: None, work }),
@@ -107,9 +104,27 @@ pub(crate) fn authority(
 
 /// The store says whose nonce the token has, and whether its lease is live.
 fn named(common: &Common, resource: Name, token: Token, around: &Surroundings) -> Result<Authority, Trouble> {
-    let seen = runtime()?.block_on(plan::engine(common, around)?.lease_of(&resource))?;
-    match seen.filter(|seen| seen.is_held() && seen.record.value.grant.token == token) {
-        Some(held) => Ok(Authority { resource, grant: Some(held.record.value.grant), work: None }),
-        None => Err(stale(format!("the lease of {resource} is no longer held with token {token}"))),
-    }
+    let seen = held(common, &resource, token, around)?;
+    Ok(Authority { resource, grant: Some(seen.record.value.grant), work: None })
+}
+
+/// The lease of this resource, if it is held with this token.
+pub(crate) fn held(
+    common: &Common,
+    resource: &Name,
+    token: Token,
+    around: &Surroundings,
+) -> Result<SeenLease, Trouble> {
+    let seen = runtime()?.block_on(plan::engine(common, around)?.lease_of(resource))?;
+    seen.filter(|seen| seen.is_held() && seen.record.value.grant.token == token)
+        .ok_or_else(|| stale(format!("the lease of {resource} is no longer held with token {token}")))
+}
+
+/// A connection to the run around this command, or what to say instead.
+pub(crate) fn inside(around: &Surroundings) -> Result<Client, Trouble> {
+    connect(around)?.ok_or_else(|| {
+        Trouble::config(
+            "not inside a run: start the script with semel run, or say --resource and --token (and --store)",
+        )
+    })
 }

@@ -281,6 +281,23 @@ fn optional_ms(flag: &str, text: Option<&String>) -> Result<Option<u64>, Trouble
     text.map(|text| duration_ms(flag, text)).transpose()
 }
 
+/// The longest reason: it is kept.
+const BECAUSE_LIMIT: usize = 2_000;
+
+/// A person's reason, as it was typed.
+pub(crate) fn because(text: &str) -> Result<&str, Trouble> {
+    let because = text.trim();
+    if because.is_empty() {
+        return Err(Trouble::config("--because is empty: say why, for those who read it later"));
+    }
+    if because.chars().count() > BECAUSE_LIMIT {
+        return Err(Trouble::config(format!(
+            "--because is longer than {BECAUSE_LIMIT} characters: say it in fewer"
+        )));
+    }
+    Ok(because)
+}
+
 /// A name as it was typed.
 pub(crate) fn name(flag: &str, text: &str) -> Result<Name, Trouble> {
     Name::new(text).map_err(|why| Trouble::config(format!("{flag} {text:?}: {why}")))

@@ -10,12 +10,9 @@ use serde_json::{Value, json};
 use super::write::trouble;
 use crate::args::Common;
 use crate::out::{print, print_json, when};
-use crate::plan::{Surroundings, name};
+use crate::plan::{self, Surroundings, name};
 use crate::table::clean;
 use crate::trouble::Trouble;
-
-/// The longest reason: it is kept in the fence.
-const BECAUSE_LIMIT: usize = 2_000;
 
 /// `semel fence show`
 #[derive(Debug, Args)]
@@ -68,15 +65,7 @@ pub(crate) fn show(common: &Common, args: &ShowArgs) -> Result<u8, Trouble> {
 }
 
 pub(crate) fn set(common: &Common, args: &SetArgs, around: &Surroundings) -> Result<u8, Trouble> {
-    let because = args.because.trim();
-    if because.is_empty() {
-        return Err(Trouble::config("--because is empty: say why, for those who read it later"));
-    }
-    if because.chars().count() > BECAUSE_LIMIT {
-        return Err(Trouble::config(format!(
-            "--because is longer than {BECAUSE_LIMIT} characters: say it in fewer"
-        )));
-    }
+    let because = plan::because(&args.because)?;
     let last = match args.token.as_str() {
         "0" => None,
         text => Some(

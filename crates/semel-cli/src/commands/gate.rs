@@ -14,7 +14,6 @@ use crate::args::Common;
 use crate::nested::{self, AuthorityArgs, stale};
 use crate::out::{Voice, span};
 use crate::plan::{self, Surroundings, duration_ms};
-use crate::runtime;
 use crate::trouble::Trouble;
 
 /// `semel gate`
@@ -60,23 +59,20 @@ fn left_ms(
     around: &Surroundings,
 ) -> Result<Option<u64>, Trouble> {
     if let Some((resource, token)) = args.authority.named()? {
-        let seen = runtime()?.block_on(plan::engine(common, around)?.lease_of(&resource))?;
-        let held = seen.filter(|seen| seen.is_held() && seen.record.value.grant.token == token);
-        return match held.map(|seen| seen.standing) {
-            Some(Standing::Live { left_ms }) if left_ms >= need_ms => Ok(Some(left_ms)),
-            Some(Standing::Live { left_ms }) => Err(stale(format!(
+        let left_ms = match nested::held(common, &resource, token, around)?.standing {
+            Standing::Live { left_ms } => left_ms,
+            Standing::Lapsed { .. } => 0,
+        };
+        return match left_ms >= need_ms {
+            true => Ok(Some(left_ms)),
+            false => Err(stale(format!(
                 "the lease of {resource} ends in {}, and {} are needed; renew it with: semel lease renew",
                 span(left_ms),
                 span(need_ms)
             ))),
-            _ => Err(stale(format!("the lease of {resource} is no longer held with token {token}"))),
         };
     }
-    let Some(mut client) = nested::connect(around)? else {
-        return Err(Trouble::config(
-            "not inside a run: start the script with semel run, or say --resource and --token (and --store)",
-        ));
-    };
+    let mut client = nested::inside(around)?;
     match nested::ask(&mut client, &Ask::Gate { need_ms }, &[])?.0 {
         Answer::Open { left_ms } => Ok(Some(left_ms)),
         Answer::Would { .. } => Ok(None),

@@ -13,13 +13,10 @@ use super::find::{self, ledger, not_on_record, words};
 use super::run::shell_quote;
 use crate::args::{Common, ResolveArgs};
 use crate::out::{print, print_json, when};
-use crate::plan::Surroundings;
+use crate::plan::{self, Surroundings};
 use crate::table::clean;
 use crate::trouble::Trouble;
 use crate::{exit, runtime};
-
-/// The longest reason: it is kept in the entry.
-const BECAUSE_LIMIT: usize = 2_000;
 
 pub(crate) fn run(common: &Common, args: &ResolveArgs, around: &Surroundings) -> Result<u8, Trouble> {
     let saying = saying(args, around)?;
@@ -63,15 +60,7 @@ async fn tell_steps(engine: &Engine, work: &Work) -> Result<(), Trouble> {
 }
 
 fn saying(args: &ResolveArgs, around: &Surroundings) -> Result<Saying, Trouble> {
-    let because = args.because.trim();
-    if because.is_empty() {
-        return Err(Trouble::config("--because is empty: say why, for those who read it later"));
-    }
-    if because.chars().count() > BECAUSE_LIMIT {
-        return Err(Trouble::config(format!(
-            "--because is longer than {BECAUSE_LIMIT} characters: say it in fewer"
-        )));
-    }
+    let because = plan::because(&args.because)?;
     let said = match (args.done, args.not_done) {
         (true, _) => Say::Done,
         (_, true) => Say::NotDone,

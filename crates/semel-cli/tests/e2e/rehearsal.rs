@@ -45,6 +45,11 @@ fn what_is_done_is_replayed_and_what_is_in_doubt_is_said() {
     let said = said.saying("the step two would not be run: it is in_doubt");
     drop(said);
     assert_eq!(home.lines("effects"), ["one"]);
+    // what is typed now counts, not what was typed then
+    let idempotent = script.replace("step two", "step two --idempotent");
+    home.run("--job j --once --rehearse", &idempotent)
+        .exits(0)
+        .saying("the step two would be run (attempt 2)");
     // the rehearsal has not put it in doubt: the run does
     assert_eq!(home.ask("ls --needs-me").exits(0).text(), "");
     home.run("--job j --once", script).exits(79);

@@ -26,7 +26,6 @@ use semel_core::lease::SeenLease;
 use semel_core::policy::{OnLost, Policy};
 use semel_core::record::{Expect, RecordKey, Seen, Standing, Version};
 use semel_core::step::{self, RunsUnder, StepAsk, StepDecision};
-use semel_core::story::Next;
 use semel_core::token::Nonce;
 use semel_core::work::{Key, Work};
 use tokio::sync::Notify;
@@ -35,7 +34,6 @@ pub use said::{Shut, StepBegin, StepEnd, StepPlan, StepRefusal, Ticket, Verified
 
 use super::claim::Unknowns;
 use super::hold::{Held, Trust};
-use super::ledger::Outlook;
 use super::settle::Unsettled;
 use super::socket::Address;
 use super::view::{LookError, changes_at};
@@ -207,8 +205,7 @@ impl Desk {
     /// Verify with the store that the lease is held, with so much time left.
     pub async fn gate(&self, need: Duration) -> Result<Verified, Shut> {
         let need_ms = u64::try_from(need.as_millis()).unwrap_or(u64::MAX);
-        let margin_ms = self.policy.ttl_ms.saturating_sub(self.policy.trust_ms());
-        let most_ms = self.policy.ttl_ms.saturating_sub(margin_ms);
+        let (margin_ms, most_ms) = (self.policy.margin_ms(), self.policy.trust_ms());
         if need_ms > most_ms {
             return Err(Shut::TooShort { need_ms, most_ms });
         }
@@ -318,22 +315,38 @@ impl Desk {
         }
     }
 
-    /// What would be done with this step, by the rule of steps and the ledger as it stands.
+    /// What would be done with this step, by the rule of steps and the ledger as it stands. The run could be claimed, so
+    /// no other is at it.
     async fn rehearse(&self, work: &Work, plan: &StepPlan) -> Result<StepBegin, StepRefusal> {
-        let Outlook { view, next, .. } = self.engine.outlook(work).await.map_err(down)?;
-        Ok(match (next, view.entry) {
-            (Next::Replay { .. }, Some(seen)) => StepBegin::Replay(seen.value),
-            (Next::Person(state), _) => StepBegin::Would(format!("not be run: it is {}", state.word())),
-            (Next::Yield(_), _) => StepBegin::Would("not be run: a run of this work is at it".to_owned()),
-            (Next::Step { first: First::Probe, .. }, _) => {
-                StepBegin::Would("be asked about by its probe, and run if it did not happen".to_owned())
-            }
-            (Next::Step { attempt, after_lost, .. }, _) => match (after_lost, plan.on_lost) {
-                (true, OnLost::Hold) => StepBegin::Would("not be run: its last attempt was lost".to_owned()),
-                _ => StepBegin::Would(format!("be run (attempt {attempt})")),
-            },
-            (next, _) => StepBegin::Would(format!("be treated so: {}", next.word())),
-        })
+        let Begin { work: Some(run_work), resource, grant, .. } = &self.begin else {
+            return Err(StepRefusal::NoStepsHere("a lease without a ledger has no steps"));
+        };
+        let (lease, entry, owner) = (&self.lease, &self.lease, &self.engine.me);
+        let run = RunsUnder { work: run_work, resource, grant, lease, entry, owner };
+        let (on_lost, keep_ms, now_ms) = (plan.on_lost, self.policy.keep_ms, self.engine.clock.wall_ms());
+        let ask = StepAsk { work, run, on_lost, keep_ms, command: plan.command.as_ref(), now_ms };
+        let mut resources = Vec::new();
+        loop {
+            let view = self.engine.look(Some(work), &resources).await.map_err(down)?;
+            let would = match step::claim(&view, &ask) {
+                StepDecision::LookAt(resource) => {
+                    resources.push(resource);
+                    continue;
+                }
+                StepDecision::Done(entry) => return Ok(StepBegin::Replay(entry)),
+                StepDecision::Claim(claim) if claim.first == First::Probe => {
+                    "be asked about by its probe, and run if it did not happen".to_owned()
+                }
+                StepDecision::Claim(claim) => format!("be run (attempt {})", claim.entry.attempts),
+                StepDecision::Person(entry) | StepDecision::Doubt { entry, .. } => {
+                    format!("not be run: it is {}", entry.state.word())
+                }
+                StepDecision::UnderWay(_) | StepDecision::Elsewhere { .. } => {
+                    "not be run: another run is at it".to_owned()
+                }
+            };
+            return Ok(StepBegin::Would(would));
+        }
     }
 
     /// Is there surely, or nearly so, no step on record yet?
