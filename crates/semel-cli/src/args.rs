@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::commands::backfill::BackfillArgs;
 use crate::commands::commit_trailer::CommitTrailerArgs;
 use crate::commands::config::ConfigCommand;
 use crate::commands::doctor::DoctorArgs;
@@ -86,6 +87,8 @@ impl Cli {
 pub(crate) enum Command {
     /// Run a command once for this work: never overlapping, never again once done
     Run(RunArgs),
+    /// Run the slots of a job between two times that are not done, oldest first
+    Backfill(BackfillArgs),
     /// Inside a run: do one effect of it once, and replay its output on a retry
     Step(StepArgs),
     /// Check with the store that this run still holds its lease, then execute a command at once
@@ -202,6 +205,17 @@ pub(crate) struct WhatArgs {
     /// Do not start a slot that fell due longer ago than this, and say so (75); one that is done is skipped as always
     #[arg(long, value_name = "DUR")]
     pub(crate) max_late: Option<String>,
+    /// Slots that were missed: latest (only that is run, however late), none (not once its grace has passed) or
+    /// all=DUR (all that fell due within it, oldest first, one at a time, under one lease) [default: latest]
+    #[arg(long, value_name = "WHAT")]
+    pub(crate) catch_up: Option<String>,
+    /// With all=DUR: go on after a slot that failed
+    #[arg(long)]
+    pub(crate) keep_going: bool,
+    /// How long after it fell due a slot is to be done: then it is overdue [default: until the next slot; 1h for a
+    /// cron expression]
+    #[arg(long, value_name = "DUR")]
+    pub(crate) grace: Option<String>,
     /// A scheduled occurrence by its name, for a run by hand or a missed one: each slot is done once
     #[arg(long, value_name = "ID")]
     pub(crate) slot: Option<String>,
@@ -388,6 +402,7 @@ pub(crate) enum StateArg {
     Lost,
     Done,
     Failed,
+    Missed,
     Quarantined,
     #[value(alias = "in-doubt")]
     InDoubt,

@@ -34,9 +34,19 @@ pub(crate) fn of(
             say("or", json!(others));
         }
     }
-    let texts = [("every", &args.what.every), ("tz", &args.what.tz), ("max-late", &args.what.max_late)];
+    let what = &args.what;
+    let texts = [
+        ("every", &what.every),
+        ("tz", &what.tz),
+        ("max-late", &what.max_late),
+        ("catch-up", &what.catch_up),
+        ("grace", &what.grace),
+    ];
     for (key, value) in texts.into_iter().filter_map(|(key, value)| Some((key, value.as_ref()?))) {
         say(key, json!(value));
+    }
+    if what.keep_going {
+        say("keep-going", json!(true));
     }
     for (key, list) in [("choose", &args.plan.choose), ("recent", &args.plan.recent)] {
         if !list.is_empty() {

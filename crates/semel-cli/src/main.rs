@@ -1,6 +1,9 @@
 //! `semel`: arguments → plan → command → exit code.
 
 mod args;
+mod away;
+#[cfg(feature = "crash-points")]
+mod clock;
 mod commands;
 mod config;
 mod definition;
@@ -9,6 +12,7 @@ mod heap;
 mod neighbours;
 mod nested;
 mod out;
+mod payload;
 mod plan;
 mod planner;
 mod script;
@@ -39,6 +43,7 @@ fn main() -> ExitCode {
     let Cli { common, command } = cli;
     let code = match &command {
         Command::Run(args) => commands::run::run(&common, args, &around),
+        Command::Backfill(args) => commands::backfill::run(&common, args, &around),
         Command::Step(args) => commands::step::run(&common, args, &around),
         Command::Gate(args) => commands::gate::run(&common, args, &around),
         Command::Write(args) => commands::write::run(&common, args, &around),

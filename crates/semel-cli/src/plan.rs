@@ -10,14 +10,12 @@ use std::time::Duration;
 
 use jiff::{Span, SpanRelativeTo, Timestamp};
 use semel::clock::{Clock, SystemClock};
-use semel::engine::{Engine, RunPlan};
+use semel::engine::{Engine, RunPlan, Scheduled};
 use semel::store::Store;
 use semel::store::sqlite::Sqlite;
-use semel_core::canonical::{self, Pointer};
 use semel_core::entry::CommandMark;
 use semel_core::name::{Name, Slot};
 use semel_core::owner::Owner;
-use semel_core::payload::Fingerprint;
 use semel_core::policy::{IfBusy, OnLost, Policy, PolicyError};
 use semel_core::work::{Work, parse_params};
 
@@ -26,6 +24,7 @@ use crate::config::search::Places;
 use crate::config::{Config, Reference};
 use crate::definition;
 use crate::neighbours::ThisHost;
+use crate::payload::{payload, volatile_alone};
 use crate::planner::{Fill, Planner};
 use crate::site::Site;
 use crate::slot::{self, Due};
@@ -222,7 +221,13 @@ pub(crate) fn open_sqlite(common: &Common, around: &Surroundings) -> Result<Arc<
 
 /// The engine on the store of this address.
 pub(crate) fn engine(common: &Common, around: &Surroundings) -> Result<Engine, Trouble> {
-    Ok(engine_on(open_sqlite(common, around)?))
+    #[cfg_attr(not(feature = "crash-points"), allow(unused_mut))]
+    let mut engine = engine_on(open_sqlite(common, around)?);
+    #[cfg(feature = "crash-points")]
+    if around.get("SEMEL_NOW").is_some() {
+        engine.clock = Arc::new(crate::clock::Set(around.now()?));
+    }
+    Ok(engine)
 }
 
 /// The engine on this store.
@@ -361,7 +366,7 @@ pub(crate) fn mark(argv: &[OsString]) -> CommandMark {
 }
 
 /// What was typed, with the job of `semel.toml` beneath it if one is named.
-fn with_file<'a>(
+pub(crate) fn with_file<'a>(
     common: &Common,
     args: &'a RunArgs,
     around: &Surroundings,
@@ -399,9 +404,34 @@ pub(crate) fn check(args: &RunArgs) -> Result<(), Trouble> {
     }
 }
 
-/// `semel run`, resolved.
+/// `semel run`, resolved; of arguments that have all that the file says.
 pub(crate) fn run(common: &Common, args: &RunArgs, around: &Surroundings) -> Result<Run, Trouble> {
-    let args = &*with_file(common, args, around)?;
+    run_at(common, args, around, slot::due(&args.what, around)?)
+}
+
+/// The same in another slot than the one that is due.
+pub(crate) fn run_in(
+    common: &Common,
+    args: &RunArgs,
+    around: &Surroundings,
+    slot: &Slot,
+) -> Result<Run, Trouble> {
+    let mut other = args.clone();
+    other.what =
+        WhatArgs { slot: Some(slot.to_string()), with: args.what.with.clone(), ..WhatArgs::default() };
+    // what it is for is no part of how it is defined
+    let mut run = run_at(common, &other, around, None)?;
+    run.plan.definition = definition::of(
+        args,
+        &name("--job", args.job.as_deref().unwrap_or_default())?,
+        &run.plan.resources,
+        &run.plan.policy,
+        &mark(&run.command.argv),
+    );
+    Ok(run)
+}
+
+fn run_at(common: &Common, args: &RunArgs, around: &Surroundings, due: Option<Due>) -> Result<Run, Trouble> {
     let Some(job) = &args.job else {
         return Err(Trouble::config(
             "no job: name one of semel.toml, as in: semel run backup, or say --job, as in: semel run --job backup --once -- ./backup.sh",
@@ -409,7 +439,6 @@ pub(crate) fn run(common: &Common, args: &RunArgs, around: &Surroundings) -> Res
     };
     let job = name("--job", job)?;
     let site = Site::new(job.as_str(), &args.place, around)?;
-    let due = slot::due(&args.what, around)?;
     let work = work(&job, &args.what, due.as_ref())?;
     let resource = args.resource.as_deref().map_or(Ok(job), |text| name("--resource", text))?;
     let resources = resources(resource, &args.or)?;
@@ -435,6 +464,7 @@ pub(crate) fn run(common: &Common, args: &RunArgs, around: &Surroundings) -> Res
         definition,
         nested: Some(private_dir(common, around)?.join("run")),
         start_within_ms: due.as_ref().and_then(Due::start_within_ms),
+        scheduled: due.as_ref().map(|due| Scheduled { occurrence: due.occurrence(), excuses: Vec::new() }),
     };
     Ok(Run { plan, command, probe, skip_code: args.skip_code.unwrap_or(0), due, planner, fill })
 }
@@ -543,39 +573,6 @@ pub(crate) fn if_busy(text: &str) -> Result<IfBusy, Trouble> {
         _ => {
             Err(Trouble::config(format!("--if-busy {text:?}: write skip, wait=DUR (as in wait=5m) or fail")))
         }
-    }
-}
-
-fn volatile_alone() -> Trouble {
-    Trouble::config("--volatile names fields of a payload: say --payload FILE too")
-}
-
-/// The largest payload file.
-const PAYLOAD_LIMIT: u64 = 64 * 1024 * 1024;
-
-fn payload(args: &RunArgs) -> Result<Option<Fingerprint>, Trouble> {
-    let volatile = args
-        .volatile
-        .iter()
-        .map(|text| Pointer::new(text).map_err(|why| Trouble::config(format!("--volatile {text:?}: {why}"))))
-        .collect::<Result<Vec<_>, _>>()?;
-    let Some(path) = &args.payload else {
-        if volatile.is_empty() {
-            return Ok(None);
-        }
-        return Err(volatile_alone());
-    };
-    let wrong = |why: String| Trouble::input(format!("--payload {}: {why}; nothing was run", path.display()));
-    let bytes = read_bounded(path, PAYLOAD_LIMIT).map_err(wrong)?;
-    match std::str::from_utf8(&bytes).ok().map(canonical::parse) {
-        Some(Ok(value)) => {
-            Fingerprint::of_json(&value, &volatile).map(Some).map_err(|why| wrong(why.to_string()))
-        }
-        // a file that sets out to be JSON and fails should be said; any other is bytes
-        Some(Err(why)) if !volatile.is_empty() || path.extension().is_some_and(|ext| ext == "json") => {
-            Err(wrong(why.to_string()))
-        }
-        _ => Ok(Some(Fingerprint::of_bytes(&bytes))),
     }
 }
 

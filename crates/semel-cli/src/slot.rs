@@ -7,9 +7,11 @@ use std::path::Path;
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
+use semel_core::calendar::{CatchUp, Occurrence};
 use semel_core::schedule::{Schedule, Tick, scheduled_for};
 
 use crate::args::WhatArgs;
+use crate::out::span;
 use crate::plan::{Surroundings, duration_ms, read_bounded};
 use crate::trouble::Trouble;
 
@@ -20,12 +22,21 @@ const AHEAD_MS: i64 = 5 * 60 * 1000;
 #[derive(Clone, Debug)]
 pub(crate) struct Due {
     pub(crate) tick: Tick,
-    zone: TimeZone,
-    max_late: Option<(String, u64)>,
+    pub(crate) schedule: Schedule,
+    pub(crate) zone: TimeZone,
+    pub(crate) catch_up: CatchUp,
+    grace_ms: u64,
+    max_late: MaxLate,
     late_ms: u64,
 }
 
 impl Due {
+    /// What the engine is told of it.
+    pub(crate) fn occurrence(&self) -> Occurrence {
+        let Due { schedule, zone, tick, grace_ms, .. } = self;
+        Occurrence { schedule: schedule.clone(), zone: zone.clone(), tick: tick.clone(), grace_ms: *grace_ms }
+    }
+
     /// How long it may take to begin, from now on; nothing left means too late.
     pub(crate) fn start_within_ms(&self) -> Option<u64> {
         self.max_late.as_ref().map(|(_, most_ms)| most_ms.saturating_sub(self.late_ms))
@@ -40,7 +51,7 @@ impl Due {
     pub(crate) fn too_late(&self) -> String {
         let most = self.max_late.as_ref().map_or("", |(text, _)| text.as_str());
         format!(
-            "it was due at {}, and --max-late {most} after that has passed; the next slot is not affected, and to run \
+            "it was due at {}, and {most} after that has passed; the next slot is not affected, and to run \
              this one all the same, say --slot {} instead of --every",
             self.when(),
             self.tick.slot
@@ -48,16 +59,39 @@ impl Due {
     }
 }
 
-/// How late a slot may be begun, as typed and in milliseconds.
+/// How late a slot may be begun: by what, and in milliseconds.
 type MaxLate = Option<(String, u64)>;
 
+/// A schedule, with what goes with it.
+pub(crate) struct Terms {
+    pub(crate) schedule: Schedule,
+    pub(crate) grace_ms: u64,
+    catch_up: CatchUp,
+    max_late: MaxLate,
+}
+
+/// What becomes of slots that were missed.
+pub(crate) fn catch_up(text: &str) -> Result<CatchUp, Trouble> {
+    match text.split_once('=') {
+        None if text == "latest" => Ok(CatchUp::Latest),
+        None if text == "none" => Ok(CatchUp::None),
+        Some(("all", length)) => Ok(CatchUp::All { within_ms: duration_ms("--catch-up all", length)? }),
+        _ => {
+            Err(Trouble::config(format!("--catch-up {text:?}: write latest, none or all=DUR (as in all=7d)")))
+        }
+    }
+}
+
 /// The schedule, if one was said: whether it can be had together with the rest, without looking at any clock.
-pub(crate) fn schedule(what: &WhatArgs) -> Result<Option<(Schedule, MaxLate)>, Trouble> {
+pub(crate) fn schedule(what: &WhatArgs) -> Result<Option<Terms>, Trouble> {
     let Some(every) = &what.every else {
         let alone = [
             ("--tz", what.tz.is_some()),
             ("--max-late", what.max_late.is_some()),
             ("--scheduled-for", what.scheduled_for.is_some()),
+            ("--catch-up", what.catch_up.is_some()),
+            ("--keep-going", what.keep_going),
+            ("--grace", what.grace.is_some()),
         ];
         return match alone.iter().find(|(_, said)| *said) {
             Some((flag, _)) => {
@@ -78,21 +112,27 @@ pub(crate) fn schedule(what: &WhatArgs) -> Result<Option<(Schedule, MaxLate)>, T
     }
     let schedule =
         Schedule::parse(every).map_err(|why| Trouble::config(format!("--every {every:?} {why}")))?;
-    let max_late = match &what.max_late {
-        Some(text) => Some((text.clone(), duration_ms("--max-late", text)?)),
-        None => None,
+    let catch_up = what.catch_up.as_deref().map_or(Ok(CatchUp::default()), catch_up)?;
+    if what.keep_going && !matches!(catch_up, CatchUp::All { .. }) {
+        return Err(Trouble::config("--keep-going goes with several slots: say --catch-up all=DUR too"));
+    }
+    let usual_ms = u64::try_from(schedule.usual_grace().as_millis()).unwrap_or(u64::MAX);
+    let grace_ms = what.grace.as_deref().map_or(Ok(usual_ms), |text| duration_ms("--grace", text))?;
+    let max_late = match (&what.max_late, catch_up) {
+        (Some(text), _) => Some((format!("--max-late {text}"), duration_ms("--max-late", text)?)),
+        (None, CatchUp::None) => {
+            Some((format!("its grace of {} (--catch-up none)", span(grace_ms)), grace_ms))
+        }
+        (None, _) => None,
     };
-    Ok(Some((schedule, max_late)))
+    Ok(Some(Terms { schedule, grace_ms, catch_up, max_late }))
 }
 
 /// The slot that `--every` names now, if it was said.
 pub(crate) fn due(what: &WhatArgs, around: &Surroundings) -> Result<Option<Due>, Trouble> {
-    let (Some((schedule, max_late)), Some(every)) = (schedule(what)?, &what.every) else { return Ok(None) };
-    let zone = match &what.tz {
-        Some(name) => named(name, around)?,
-        None if schedule.is_zoned() => system(around)?,
-        None => TimeZone::UTC,
-    };
+    let (Some(terms), Some(every)) = (schedule(what)?, &what.every) else { return Ok(None) };
+    let Terms { schedule, grace_ms, catch_up, max_late } = terms;
+    let zone = zone(&schedule, what.tz.as_deref(), around)?;
     let now = around.now()?;
     let meant = match &what.scheduled_for {
         Some(text) => meant(text, now)?,
@@ -102,7 +142,20 @@ pub(crate) fn due(what: &WhatArgs, around: &Surroundings) -> Result<Option<Due>,
         .tick_at_or_before(&zone, meant)
         .ok_or_else(|| Trouble::config(format!("--every {every:?} has no time at or before {meant}")))?;
     let late_ms = u64::try_from(now.as_millisecond() - tick.at.as_millisecond()).unwrap_or(0);
-    Ok(Some(Due { tick, zone, max_late, late_ms }))
+    Ok(Some(Due { tick, schedule, zone, catch_up, grace_ms, max_late, late_ms }))
+}
+
+/// The time zone of a schedule.
+pub(crate) fn zone(
+    schedule: &Schedule,
+    tz: Option<&str>,
+    around: &Surroundings,
+) -> Result<TimeZone, Trouble> {
+    match tz {
+        Some(name) => named(name, around),
+        None if schedule.is_zoned() => system(around),
+        None => Ok(TimeZone::UTC),
+    }
 }
 
 /// The time that the scheduler had in mind.

@@ -85,7 +85,7 @@ pub(crate) fn style_of(condition: Condition) -> Style {
         Condition::Running => colour(AnsiColor::Cyan),
         Condition::Done => colour(AnsiColor::Green),
         Condition::Open => Style::new().dimmed(),
-        Condition::Lost | Condition::Failed => colour(AnsiColor::Yellow),
+        Condition::Lost | Condition::Failed | Condition::Missed => colour(AnsiColor::Yellow),
         Condition::Quarantined | Condition::InDoubt => colour(AnsiColor::Red).bold(),
     }
 }

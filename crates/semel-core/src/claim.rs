@@ -8,6 +8,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::calendar::{self, Calendar, Occurrence};
 pub use crate::conclusion::{Conclusion, conclude};
 use crate::definition::Definition;
 use crate::entry::{self, Attempt, CommandMark, Ending, Entry, Say, State, Terms, Verdict, is_capped};
@@ -45,6 +46,8 @@ pub struct Ask<'a> {
     pub plan: Option<&'a Plan>,
     /// How the job is defined.
     pub definition: Option<&'a Definition>,
+    /// The occurrence of a schedule that it is for.
+    pub occurrence: Option<&'a Occurrence>,
     /// Wall clock, for people.
     pub now_ms: u64,
 }
@@ -54,6 +57,8 @@ pub struct Ask<'a> {
 pub struct View {
     /// The entry, if there is one.
     pub entry: Option<Seen<Entry>>,
+    /// The calendar of its schedule, if there is one.
+    pub calendar: Option<Seen<Calendar>>,
     /// The leases that were looked at; `None` for a resource that never had one.
     pub leases: Vec<(Name, Option<SeenLease>)>,
     /// The least token that the store allows.
@@ -113,6 +118,8 @@ pub struct Claim {
     pub lease: Takeable,
     /// The intent; `None` for a lease without a ledger.
     pub intent: Option<Intent>,
+    /// The calendar of its schedule, if this claim moves it on.
+    pub calendar: Option<(Calendar, Expect)>,
     /// What else must still be so.
     pub guards: Vec<Guard>,
     /// What to do first.
@@ -147,10 +154,18 @@ pub enum Write {
         /// In place of what.
         expect: Expect,
     },
+    /// The calendar of a schedule.
+    Calendar {
+        /// What.
+        calendar: Calendar,
+        /// In place of what.
+        expect: Expect,
+    },
 }
 
 impl Claim {
-    /// What to write: the guards, the lease, and only then the intent.
+    /// What to write: the guards, the lease, and only then the intent. The calendar comes last: one that lags behind
+    /// its entries costs a look, one that runs ahead would hide a slot.
     pub fn writes(&self) -> Vec<Write> {
         let mut writes: Vec<Write> = self.guards.iter().cloned().map(Write::Guard).collect();
         // our own grant of a lost reply is written again too: its clock must not start before this request
@@ -170,6 +185,8 @@ impl Claim {
                 expect: expect.clone(),
             }),
         );
+        let calendar = self.calendar.iter().cloned();
+        writes.extend(calendar.map(|(calendar, expect)| Write::Calendar { calendar, expect }));
         writes
     }
 
@@ -289,7 +306,9 @@ pub fn claim(view: &View, ask: &Ask<'_>) -> Decision {
             take(view, ask, Some(seen), Vec::new(), First::Run, None)
         }
         State::Quarantined | State::InDoubt { .. } => Decision::Person(entry.clone()),
-        State::Open { torn: false } => take(view, ask, Some(seen), Vec::new(), First::Run, None),
+        State::Open { torn: false } | State::Missed { .. } => {
+            take(view, ask, Some(seen), Vec::new(), First::Run, None)
+        }
         State::Failed { torn } if !torn => again(view, ask, seen, Vec::new(), None),
         State::Open { .. } | State::Failed { .. } => {
             again(view, ask, seen, Vec::new(), Some("the last attempt was stopped in the middle"))
@@ -406,10 +425,14 @@ fn take(
                     expect: entry_expect,
                 });
                 let after_lost = torn.is_some();
+                let moved_on = |(work, occurrence)| {
+                    calendar::advance(view.calendar.as_ref(), work, occurrence, ask.now_ms)
+                };
                 return Decision::Claim(Claim {
                     resource: resource.clone(),
                     lease,
                     intent,
+                    calendar: ask.work.zip(ask.occurrence).and_then(moved_on),
                     guards,
                     first,
                     after_lost,
@@ -447,13 +470,7 @@ pub(crate) struct Attempted<'a> {
 }
 
 fn attempted<'a>(ask: &Ask<'a>, work: &'a Work, resource: &'a Name, lease: &'a Lease) -> Attempted<'a> {
-    let policy = ask.policy;
-    let terms = Terms {
-        on_lost: policy.on_lost,
-        max_failures: policy.max_failures,
-        keep_ms: policy.keep_ms,
-        remember_ms: policy.remember_ms,
-    };
+    let terms = Terms::of(ask.policy);
     Attempted {
         work,
         resource,
@@ -470,22 +487,8 @@ fn attempted<'a>(ask: &Ask<'a>, work: &'a Work, resource: &'a Name, lease: &'a L
 
 /// The entry that says: this attempt is about to begin.
 pub(crate) fn intent(before: Option<&Entry>, ask: &Attempted<'_>) -> Entry {
-    let mut next = before.cloned().unwrap_or_else(|| Entry {
-        work: ask.work.clone(),
-        state: State::Open { torn: false },
-        attempts: 0,
-        failures: 0,
-        log: Vec::new(),
-        verdicts: Vec::new(),
-        changed_ms: ask.now_ms,
-        payload: None,
-        command: None,
-        plan: None,
-        definition: None,
-        proven: None,
-        result: None,
-        output: None,
-        terms: ask.terms.clone(),
+    let mut next = before.cloned().unwrap_or_else(|| {
+        Entry::new(ask.work.clone(), State::Open { torn: false }, ask.terms.clone(), ask.now_ms)
     });
     mark_vanished(&mut next);
     next.push_attempt(Attempt {

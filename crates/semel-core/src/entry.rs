@@ -5,7 +5,8 @@
 //! running ──settle──▶ done(result) | failed(n) | open (interrupted)
 //! failed(n), n < cap ──claim──▶ running          failed(n), n = cap ──▶ quarantined
 //! running, and its lease is gone = lost ──▶ policy: retry → running │ probe → done/running/in_doubt │ hold → in_doubt
-//! in_doubt, quarantined, done ──a person's verdict──▶ done | open
+//! in_doubt, quarantined, done, missed ──a person's verdict──▶ done | open
+//! absent ──a slot that passed without a run──▶ missed ──claim──▶ running
 //! ```
 //!
 //! `running{resource, grant}` is alive exactly while the lease of that resource is live *and* carries that grant.
@@ -19,6 +20,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
+use crate::calendar::Reason;
 use crate::canonical::hex;
 use crate::definition::Definition;
 use crate::mutant::{self, Mutant};
@@ -26,7 +28,7 @@ use crate::name::Name;
 use crate::owner::Owner;
 use crate::payload::Fingerprint;
 use crate::plan::Plan;
-use crate::policy::OnLost;
+use crate::policy::{OnLost, Policy};
 use crate::token::{Grant, Nonce, Token};
 use crate::work::Work;
 
@@ -112,6 +114,18 @@ pub struct Terms {
     pub remember_ms: Option<u64>,
 }
 
+impl Terms {
+    /// Of these policies.
+    pub fn of(policy: &Policy) -> Terms {
+        Terms {
+            on_lost: policy.on_lost,
+            max_failures: policy.max_failures,
+            keep_ms: policy.keep_ms,
+            remember_ms: policy.remember_ms,
+        }
+    }
+}
+
 /// A command, known by its name and a digest: its arguments may hold secrets.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct CommandMark {
@@ -157,6 +171,14 @@ pub enum State {
         /// How that is known.
         by: DoneBy,
     },
+    /// It is the slot of a schedule, and was not run when it was due.
+    Missed {
+        /// Why.
+        reason: Reason,
+        /// What is known besides.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        detail: Option<String>,
+    },
     /// The last attempt failed.
     Failed {
         /// It may have had its effect all the same.
@@ -179,6 +201,7 @@ impl State {
             State::Open { .. } => "open",
             State::Running { .. } => "running",
             State::Done { .. } => "done",
+            State::Missed { .. } => "missed",
             State::Failed { .. } => "failed",
             State::Quarantined => "quarantined",
             State::InDoubt { .. } => "in_doubt",
@@ -344,6 +367,27 @@ impl Attempt {
 }
 
 impl Entry {
+    /// An entry with nothing in it.
+    pub(crate) fn new(work: Work, state: State, terms: Terms, now_ms: u64) -> Entry {
+        Entry {
+            work,
+            state,
+            attempts: 0,
+            failures: 0,
+            log: Vec::new(),
+            verdicts: Vec::new(),
+            changed_ms: now_ms,
+            payload: None,
+            command: None,
+            plan: None,
+            definition: None,
+            proven: None,
+            result: None,
+            output: None,
+            terms,
+        }
+    }
+
     /// The attempt under way or the last one.
     pub fn last_attempt(&self) -> Option<&Attempt> {
         self.log.last()

@@ -162,7 +162,10 @@ pub fn acquire(seen: Option<&SeenLease>, ask: &Acquire<'_>) -> Acquired {
     match seen.standing {
         Standing::Live { .. } if lease.grant.nonce == ask.nonce && !hold.resting => {
             let expect = Expect::Live(version.clone());
-            Acquired::Take(Takeable { lease: lease.clone(), expect, before: Before::Ours })
+            // a lease that is kept from one work to the next says what it is held for now
+            let hold = Hold { what: ask.what.to_owned(), ..hold.clone() };
+            let lease = Lease { grant: lease.grant, hold: Some(hold) };
+            Acquired::Take(Takeable { lease, expect, before: Before::Ours })
         }
         // an owner that is gone says nothing of its effects still under way, so a lock delay waits for the lapse
         Standing::Live { .. } if seen.owner_gone && !hold.resting && delay_ms == 0 => {

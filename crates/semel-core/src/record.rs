@@ -9,6 +9,7 @@
 //! step/<job>/<slot or nothing>/<key of the run>/<key of the step>
 //! output/<job>/<slot or nothing>/<key of the run>/<key of the step>/<attempt>/<piece>
 //! journal/<job>/<slot or nothing>/<key>/<time>-<nonce>
+//! calendar/<job>/<key of the job with its parameters>
 //! ```
 
 use std::fmt;
@@ -18,7 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::name::{Name, escape};
 use crate::token::Nonce;
-use crate::work::Work;
+use crate::work::{Fields, Work};
 
 /// The version of the records that this build writes.
 pub const FORMAT: u32 = 1;
@@ -86,6 +87,17 @@ impl RecordKey {
     /// The entries of a job, or of all jobs.
     pub fn entries_of(job: Option<&Name>) -> String {
         job.map_or("entry/".to_owned(), |job| format!("entry/{}/", job.escaped()))
+    }
+
+    /// The calendar of the schedule that this work is a slot of: one for each job and set of parameters.
+    pub fn calendar(job: &Name, with: &Fields) -> RecordKey {
+        let series = Work::with(job.clone(), with.clone()).unwrap_or_else(|_| Work::once(job.clone()));
+        RecordKey(format!("calendar/{}/{}", job.escaped(), series.key()))
+    }
+
+    /// The calendars of a job, or of all jobs.
+    pub fn calendars_of(job: Option<&Name>) -> String {
+        job.map_or("calendar/".to_owned(), |job| format!("calendar/{}/", job.escaped()))
     }
 
     /// All leases.

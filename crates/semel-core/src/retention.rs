@@ -4,7 +4,7 @@
 //! |---|---|
 //! | a note of the journal | when older than its entry's `keep` |
 //! | an attempt in an entry's log | likewise, but never the last one |
-//! | the mark "done" | when older than its entry's `remember`; without one never |
+//! | the mark "done", or "missed" | when older than its entry's `remember`; without one never |
 //! | what a step wrote | when older than its entry's `keep`, or no longer its entry's |
 //! | a step | with its run: one that runs again must not find what an earlier life of it did |
 //! | a lease | never: its counter must survive |
@@ -37,7 +37,7 @@ pub enum Fate {
 pub fn fate(entry: &Entry, now_ms: u64) -> Fate {
     match &entry.state {
         State::Running { .. } => return Fate::Keep,
-        State::Done { .. }
+        State::Done { .. } | State::Missed { .. }
             if entry.terms.remember_ms.is_some_and(|for_ms| is_past(entry.changed_ms, for_ms, now_ms)) =>
         {
             return Fate::Forget;

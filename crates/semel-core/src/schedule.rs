@@ -227,6 +227,16 @@ impl Schedule {
         Ticks { schedule: self, tz, after, until }
     }
 
+    /// How long after a tick its slot is to be done, where nobody says otherwise: a day, a week, a month and an
+    /// interval last until the next; a cron expression names a time, and an hour after it is late.
+    pub fn usual_grace(&self) -> Duration {
+        let Period { shortest, longest } = self.period();
+        match &self.rule {
+            Rule::Dates(_) | Rule::Interval(_) => longest,
+            Rule::Cron(_) => shortest.min(Duration::from_secs(3600)),
+        }
+    }
+
     /// How far two ticks in a row are apart.
     pub fn period(&self) -> Period {
         let days = |n: u64| Duration::from_secs(n * 86_400);

@@ -142,7 +142,8 @@ pub fn claim(view: &View, ask: &StepAsk<'_>) -> StepDecision {
             take(ask, Some(seen), guards, First::Run, false)
         }
         State::Quarantined | State::InDoubt { .. } => StepDecision::Person(entry.clone()),
-        State::Open { torn: false } | State::Failed { torn: false } => {
+        // no step is ever missed: that is said of slots
+        State::Missed { .. } | State::Open { torn: false } | State::Failed { torn: false } => {
             take(ask, Some(seen), guards, First::Run, false)
         }
         State::Open { .. } | State::Failed { .. } if mutant::on(Mutant::TornStepRunsAgain) => {

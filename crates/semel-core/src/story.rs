@@ -34,6 +34,8 @@ pub enum Condition {
     Lost,
     /// It happened.
     Done,
+    /// It is the slot of a schedule, and was not run when it was due.
+    Missed,
     /// The last attempt failed.
     Failed,
     /// It failed too often.
@@ -44,12 +46,13 @@ pub enum Condition {
 
 impl Condition {
     /// All of them, in the order in which they are counted.
-    pub const ALL: [Condition; 7] = [
+    pub const ALL: [Condition; 8] = [
         Condition::Running,
         Condition::Lost,
         Condition::Quarantined,
         Condition::InDoubt,
         Condition::Failed,
+        Condition::Missed,
         Condition::Open,
         Condition::Done,
     ];
@@ -61,6 +64,7 @@ impl Condition {
             Condition::Running => "running",
             Condition::Lost => "lost",
             Condition::Done => "done",
+            Condition::Missed => "missed",
             Condition::Failed => "failed",
             Condition::Quarantined => "quarantined",
             Condition::InDoubt => "in_doubt",
@@ -83,6 +87,7 @@ pub fn condition(view: &View, entry: &Entry) -> Result<Condition, Name> {
         },
         State::Open { .. } => Condition::Open,
         State::Done { .. } => Condition::Done,
+        State::Missed { .. } => Condition::Missed,
         State::Failed { .. } => Condition::Failed,
         State::Quarantined => Condition::Quarantined,
         State::InDoubt { .. } => Condition::InDoubt,
@@ -171,6 +176,13 @@ pub fn story(entry: &Entry, condition: Condition, suppressed: &Suppressed, words
             say(
                 Some(entry.changed_ms),
                 format!("quarantined after {n} {} in a row", plural(n, "failure", "failures")),
+            );
+        }
+        (State::Missed { reason, detail }, _) => {
+            let detail = detail.as_ref().map(|detail| format!(" ({detail})")).unwrap_or_default();
+            say(
+                Some(entry.changed_ms),
+                format!("found missed: it passed without a run, because {}{detail}", reason.words()),
             );
         }
         (State::InDoubt { why }, _) => say(Some(entry.changed_ms), format!("in doubt: {why}")),
@@ -390,6 +402,7 @@ pub fn next(view: &View, work: &Work, me: &Owner, now_ms: u64) -> Result<Next, N
         command: None,
         plan: None,
         definition: None,
+        occurrence: None,
         now_ms,
     };
     Ok(match claim(view, &ask) {

@@ -97,7 +97,8 @@ fn lease(token: u64, held: bool, standing: Standing) -> SeenLease {
 
 fn view(entry: Option<Entry>, lease: Option<SeenLease>) -> View {
     let entry = entry.map(|value| Seen { value, version: Version::new("1") });
-    View { entry, leases: vec![(name("site"), lease.clone()), (name("publish"), lease)], token_floor: 0 }
+    let leases = vec![(name("site"), lease.clone()), (name("publish"), lease)];
+    View { entry, leases, ..View::default() }
 }
 
 fn words() -> Words<'static> {

@@ -107,6 +107,7 @@ fn take(
         command: None,
         plan: None,
         definition: None,
+        occurrence: None,
         now_ms: 1_750_000_000_000,
     };
     match claim(view, &ask) {

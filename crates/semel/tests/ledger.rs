@@ -79,6 +79,7 @@ async fn begin(engine: &Engine, work: &Work, policy: &Policy) -> Entry {
         command: None,
         plan: None,
         definition: None,
+        occurrence: None,
         now_ms: engine.clock.wall_ms(),
     };
     let Decision::Claim(claim) = claim(&view, &ask) else { panic!("{work} cannot be claimed") };

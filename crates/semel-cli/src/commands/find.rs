@@ -110,6 +110,10 @@ pub(crate) fn note(listed: &Listed) -> String {
             0 => end,
             most => format!("{end}; failure {} of {most}", entry.failures),
         },
+        (State::Missed { reason, detail }, _) => {
+            let detail = detail.as_ref().map(|detail| format!(": {detail}")).unwrap_or_default();
+            format!("{}{detail}", reason.words())
+        }
         (State::Quarantined, _) => format!("{end}; {} in a row", entry.failures),
         (State::InDoubt { why }, _) => why.clone(),
         (State::Open { .. }, _) if judged_last(entry) => said(entry),

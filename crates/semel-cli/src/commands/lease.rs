@@ -224,6 +224,7 @@ fn hold(
         definition: None,
         nested,
         start_within_ms: None,
+        scheduled: None,
     };
     let mut task = CommandTask::new(command, None, around, &plan::private_dir(common, around)?, voice);
     let report = runtime.block_on(supervise(&engine, &plan, &mut task, voice))?;

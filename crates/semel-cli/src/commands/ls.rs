@@ -106,6 +106,7 @@ fn wanted(args: &LsArgs, condition: Condition) -> bool {
         StateArg::Lost => Condition::Lost,
         StateArg::Done => Condition::Done,
         StateArg::Failed => Condition::Failed,
+        StateArg::Missed => Condition::Missed,
         StateArg::Quarantined => Condition::Quarantined,
         StateArg::InDoubt => Condition::InDoubt,
     });

@@ -1,5 +1,6 @@
 //! One file per command; `find` is what the inspecting ones share.
 
+pub(crate) mod backfill;
 pub(crate) mod commit_trailer;
 pub(crate) mod completions;
 pub(crate) mod config;
@@ -20,6 +21,7 @@ pub(crate) mod man;
 pub(crate) mod plan;
 pub(crate) mod push;
 pub(crate) mod resolve;
+mod row;
 pub(crate) mod run;
 pub(crate) mod show;
 pub(crate) mod status;

@@ -1,6 +1,7 @@
 //! `semel run`: claim, do, record.
 
 use semel::engine::{Engine, Event, Ran, Report, RunPlan};
+use semel_core::calendar::{CatchUp, Reason};
 use semel_core::claim::Busy;
 use semel_core::entry::{Ending, Entry, State};
 use semel_core::lease::Before;
@@ -9,44 +10,70 @@ use semel_core::story::{Next, ended};
 use serde_json::{Value, json};
 
 use super::find;
+use super::row::{self, Row};
 use crate::args::{Common, RunArgs};
+use crate::away::Away;
 use crate::out::{Voice, span, when};
 use crate::plan::{self, Surroundings};
-use crate::slot::Due;
+use crate::slot::{self, Due};
 use crate::task::{CommandTask, ProcessSignals};
 use crate::trouble::Trouble;
 use crate::{exit, runtime};
 
 /// Run it.
 pub(crate) fn run(common: &Common, args: &RunArgs, around: &Surroundings) -> Result<u8, Trouble> {
-    let run = plan::run(common, args, around)?;
+    let args = &*plan::with_file(common, args, around)?;
     let voice = Voice::new(common);
     if args.rehearse {
-        return rehearse(common, run, around, voice);
+        return rehearse(common, plan::run(common, args, around)?, around, voice);
     }
-    let state_dir = plan::private_dir(common, around)?;
+    let away = args.what.every.as_ref().and_then(|_| Away::of(common, around));
+    let ran = go(common, args, around, away.as_ref(), voice);
+    if let (Some(away), Err(trouble)) = (&away, &ran) {
+        excuse(away, args, around, trouble);
+    }
+    ran
+}
+
+/// A slot that came to nothing before the ledger knew of it: it has its reason when it is found missed.
+fn excuse(away: &Away, args: &RunArgs, around: &Surroundings, trouble: &Trouble) {
+    let job = args.job.as_deref().and_then(|job| plan::name("--job", job).ok());
+    let due = slot::due(&args.what, around).ok().flatten();
+    let work = job.zip(due).and_then(|(job, due)| plan::work(&job, &args.what, Some(&due)).ok());
+    if let Some(work) = work {
+        let reason = if trouble.code == exit::STORE { Reason::StoreDown } else { Reason::Refused };
+        away.note(&work, reason, &trouble.line);
+    }
+}
+
+fn go(
+    common: &Common,
+    args: &RunArgs,
+    around: &Surroundings,
+    away: Option<&Away>,
+    voice: Voice,
+) -> Result<u8, Trouble> {
+    let mut run = plan::run(common, args, around)?;
+    if let (Some(scheduled), Some(away)) = (&mut run.plan.scheduled, away) {
+        scheduled.excuses = away.excuses();
+    }
     if let Some(due) = &run.due {
         voice.detail(|| format!("slot {} fell due at {}", due.tick.slot, due.when()));
     }
     let engine = plan::engine(common, around)?;
-    let mut task =
-        CommandTask::new(run.command, run.probe, around, &state_dir, voice).planned(run.planner, run.fill);
-    let report = runtime()?.block_on(supervise(&engine, &run.plan, &mut task, voice))?;
-    if let Some(busy) = waits_for_itself(&report, around) {
-        return Err(Trouble::with_code(
-            exit::BUSY,
-            format!(
-                "{} not run: the run around it holds {} (token {}), and it would wait for itself; give it another --resource",
-                run.plan.what, busy.resource, busy.held.token
-            ),
-        ));
+    let mut row = Row::new(common, around, &engine, args.what.keep_going, away)?;
+    if let Some(Due { catch_up: CatchUp::All { within_ms }, .. }) = run.due {
+        for slot in row.owed(&run.plan, within_ms)? {
+            row.run(plan::run_in(common, args, around, &slot)?, true)?;
+            if row.is_over() {
+                break;
+            }
+        }
     }
-    let code = exit::code(&report, run.skip_code);
-    match (&report, &run.due) {
-        (Report::TooLate, Some(due)) => speak_late(&voice, &run.plan.what, due, code),
-        _ => speak(&voice, &run.plan.what, &report, code),
+    if !row.is_over() {
+        row.run(run, false)?;
     }
-    Ok(code)
+    Ok(row.end())
 }
 
 /// What would be done, and the command run as if.
@@ -80,7 +107,7 @@ fn rehearse(common: &Common, run: plan::Run, around: &Surroundings, voice: Voice
 }
 
 /// A slot that nobody began in time: that is an anomaly, and never silent.
-fn speak_late(voice: &Voice, what: &str, due: &Due, code: u8) {
+pub(crate) fn speak_late(voice: &Voice, what: &str, due: &Due, code: u8) {
     let why = due.too_late();
     voice.outcome(|| {
         json!({
@@ -107,7 +134,7 @@ pub(crate) async fn supervise(
 }
 
 /// A run that yields to a run which it is itself a part of would never have its turn: that is no right skip.
-fn waits_for_itself<'a>(report: &'a Report, around: &Surroundings) -> Option<&'a Busy> {
+pub(crate) fn waits_for_itself<'a>(report: &'a Report, around: &Surroundings) -> Option<&'a Busy> {
     let (Report::Yielded(busy) | Report::Busy(busy)) = report else { return None };
     let ours = |(resource, token): &(String, u64)| {
         *resource == busy.resource.as_str() && *token == busy.held.token.value()
@@ -116,9 +143,14 @@ fn waits_for_itself<'a>(report: &'a Report, around: &Surroundings) -> Option<&'a
 }
 
 /// What happens on the way.
-fn tell(voice: &Voice, event: &Event<'_>) {
+pub(crate) fn tell(voice: &Voice, event: &Event<'_>) {
     match event {
         Event::Waiting(busy) => voice.detail(|| format!("waiting: {}", held(busy))),
+        Event::Missed(missed) => {
+            if let Some(line) = row::missed_line(missed) {
+                voice.say(&line);
+            }
+        }
         Event::Claimed { begin, before, after_lost } => {
             let how = match before {
                 Before::Nothing | Before::Free | Before::Ours => "",

@@ -86,7 +86,7 @@ async fn look(engine: &Engine) -> Result<Status, Trouble> {
             Condition::Running | Condition::Lost => running.push(changed_ms, listed),
             Condition::Quarantined | Condition::InDoubt => needs_person.push(changed_ms, listed),
             Condition::Failed => failed.push(changed_ms, listed),
-            Condition::Open | Condition::Done => {}
+            Condition::Open | Condition::Done | Condition::Missed => {}
         }
     })
     .await?;

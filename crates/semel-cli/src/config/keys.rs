@@ -28,6 +28,8 @@ pub(crate) enum Kind {
     Yes,
     /// `skip`, `wait=DUR` or `fail`.
     IfBusy,
+    /// `latest`, `none` or `all=DUR`.
+    CatchUp,
     /// One of these words.
     OneOf(&'static [&'static str]),
     /// A path; a relative one is taken from the job's directory, or the file's folder for the directory itself.
@@ -129,6 +131,9 @@ pub(crate) const KEYS: &[Key] = &[
     job("every", Kind::Text, |a, v| fill(&mut a.what.every, v.text())),
     job("tz", Kind::Text, |a, v| fill(&mut a.what.tz, v.text())),
     job("max-late", Kind::Duration, |a, v| fill(&mut a.what.max_late, v.text())),
+    job("catch-up", Kind::CatchUp, |a, v| fill(&mut a.what.catch_up, v.text())),
+    job("keep-going", Kind::Yes, |a, v| a.what.keep_going |= v.yes()),
+    job("grace", Kind::Duration, |a, v| fill(&mut a.what.grace, v.text())),
     job("slot", Kind::Text, |a, v| fill(&mut a.what.slot, v.text())),
     job("with", Kind::Params, put_with),
     job("key", Kind::Text, |a, v| fill(&mut a.what.key, v.text())),
@@ -181,7 +186,9 @@ pub(crate) fn gives_way(key: &Key, typed: &WhatArgs) -> bool {
     let alone = typed.once || typed.always;
     match key.name {
         "once" | "always" => alone || typed.is_more(),
-        "every" | "tz" | "max-late" => alone || typed.slot.is_some() || typed.key.is_some(),
+        "every" | "tz" | "max-late" | "catch-up" | "keep-going" | "grace" => {
+            alone || typed.slot.is_some() || typed.key.is_some()
+        }
         "slot" | "key" => alone || typed.every.is_some(),
         "with" => alone,
         _ => false,
@@ -230,6 +237,7 @@ impl Kind {
             Kind::Code => format!("an exit code from 0 to 255, as in {name} = 3"),
             Kind::Yes => format!("{name} = true, without quotes, or leave it out"),
             Kind::IfBusy => format!("{name} = \"skip\", \"wait=5m\" or \"fail\""),
+            Kind::CatchUp => format!("{name} = \"latest\", \"none\" or \"all=7d\""),
             Kind::OneOf(words) => {
                 let words: Vec<String> = words.iter().map(|word| format!("{word:?}")).collect();
                 format!("{name} = {}", words.join(" or "))

@@ -80,6 +80,9 @@ fn property(key: &Key, flags: &clap::Command) -> Value {
         Kind::IfBusy => {
             json!({ "type": "string", "pattern": "^(skip|fail|wait=.+)$", "examples": ["skip", "wait=5m", "fail"] })
         }
+        Kind::CatchUp => {
+            json!({ "type": "string", "pattern": "^(latest|none|all=.+)$", "examples": ["latest", "none", "all=7d"] })
+        }
         Kind::OneOf(words) => json!({ "type": "string", "enum": words }),
         Kind::Texts => json!({ "type": "array", "items": { "type": "string" } }),
         Kind::Pointers => json!({ "type": "array", "items": { "type": "string", "pattern": "^/" } }),

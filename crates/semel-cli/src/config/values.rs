@@ -13,7 +13,7 @@ use toml::de::{DeArray, DeInteger, DeTable, DeValue};
 use super::Reference;
 use super::faults::{has_password, is_secret_name};
 use super::keys::{Given, Key, Kind};
-use crate::plan;
+use crate::{plan, slot};
 
 /// What is wrong with a value.
 pub(super) struct Wrong {
@@ -51,7 +51,13 @@ pub(super) fn value(key: &Key, value: &Spanned<DeValue<'_>>) -> Result<Given, Ve
     let refuse = |why: String| vec![wrong(span.clone(), why)];
     match (key.kind, value.get_ref()) {
         (
-            Kind::Text | Kind::Path | Kind::IfBusy | Kind::Duration | Kind::Name | Kind::OneOf(_),
+            Kind::Text
+            | Kind::Path
+            | Kind::IfBusy
+            | Kind::CatchUp
+            | Kind::Duration
+            | Kind::Name
+            | Kind::OneOf(_),
             DeValue::String(text),
         ) => scalar(key, text).map_err(refuse),
         (Kind::Text, DeValue::Datetime(date)) => Err(refuse(format!(
@@ -103,6 +109,10 @@ fn scalar(key: &Key, text: &str) -> Result<Given, String> {
         }
         Kind::IfBusy => {
             plan::if_busy(text).map_err(|_| format!("{name} {text:?} is not known: write {}", to_write()))?;
+        }
+        Kind::CatchUp => {
+            slot::catch_up(text)
+                .map_err(|_| format!("{name} {text:?} is not known: write {}", to_write()))?;
         }
         Kind::OneOf(words) if !words.contains(&text) => {
             return Err(format!("{name} {text:?} is not known: write {}", to_write()));

@@ -28,6 +28,7 @@
 #![allow(clippy::disallowed_methods)]
 
 mod arguments;
+mod catch_up;
 mod config;
 mod cost;
 mod crash;

@@ -191,7 +191,8 @@ mod told {
         let said = said.saying("--max-late 2h").saying("say --slot 2026-06-19T02:00:00Z instead of --every");
         assert_eq!(said.err.lines().count(), 1);
         assert!(!home.path("effects").exists());
-        home.ask("why publish@2026-06-19T02:00:00Z").exits(65);
+        let why = home.ask("why publish@2026-06-19T02:00:00Z").exits(0).text();
+        assert!(why.contains("because it was fired too late"), "{why}");
         // as JSON
         let mut json = late.to_vec();
         json.push("--json");

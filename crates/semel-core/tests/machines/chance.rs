@@ -2,6 +2,7 @@
 
 use proptest::collection::vec;
 use proptest::prelude::*;
+use semel_core::calendar::Reason;
 use semel_core::claim::{Decision, View, conclude, verdict};
 use semel_core::definition::Definition;
 use semel_core::entry::{
@@ -71,6 +72,7 @@ fn states() -> impl Strategy<Value = State> {
         (names(), grants()).prop_map(|(resource, grant)| State::Running { resource, grant }),
         by.prop_map(|by| State::Done { by }),
         any::<bool>().prop_map(|torn| State::Failed { torn }),
+        any::<Option<String>>().prop_map(|detail| State::Missed { reason: Reason::NoTrigger, detail }),
         Just(State::Quarantined),
         any::<String>().prop_map(|why| State::InDoubt { why }),
     ]
@@ -285,7 +287,7 @@ proptest! {
         steps in vec((0..8u8, endings(), says(), any::<bool>()), 1..80), on_lost in on_losts(), cap in 1..4u32,
     ) {
         let mut asking = Asking::under(policy(on_lost, cap));
-        let mut view = View { entry: None, leases: vec![(name("r"), None)], token_floor: 0 };
+        let mut view = View { leases: vec![(name("r"), None)], ..View::default() };
         for (n, (what, ending, said, live)) in steps.into_iter().enumerate() {
             asking.nonce = nonce(n as u8);
             let version = Version::from(n as i64 + 1);

@@ -101,6 +101,7 @@ impl Asking {
                 command: None,
                 plan: self.plan.as_ref(),
                 definition: None,
+                occurrence: None,
                 now_ms: 5,
             },
         )
@@ -111,7 +112,7 @@ impl Asking {
 pub(crate) fn view(entry: Option<Entry>, leases: &[(&str, Option<SeenLease>)]) -> View {
     let entry = entry.map(|value| Seen { value, version: Version::from(2) });
     let leases = leases.iter().map(|(resource, lease)| (name(resource), lease.clone())).collect();
-    View { entry, leases, token_floor: 0 }
+    View { entry, leases, ..View::default() }
 }
 
 /// An entry that runs under `r` and grant (1, 1), as its claim would write it.

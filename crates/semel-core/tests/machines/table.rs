@@ -1,5 +1,6 @@
 //! Each state against each policy.
 
+use semel_core::calendar::Reason;
 use semel_core::claim::{Decision, First, Guard, Refusal, Write, conclude, verdict};
 use semel_core::entry::{DoneBy, Ending, Entry, Say, Stale, State, Verdict};
 use semel_core::lease::{Before, SeenLease};
@@ -54,6 +55,7 @@ fn every_settled_state_answers_by_the_policy() {
         (State::Quarantined, ["person"; 3]),
         (State::InDoubt { why: "?".into() }, ["person"; 3]),
         (State::Open { torn: false }, ["run"; 3]),
+        (State::Missed { reason: Reason::Busy, detail: None }, ["run"; 3]),
         (State::Failed { torn: false }, ["run"; 3]),
         (State::Open { torn: true }, ["again", "in_doubt", "probe"]),
         (State::Failed { torn: true }, ["again", "in_doubt", "probe"]),
@@ -214,6 +216,7 @@ fn concluded(lease: Option<&SeenLease>) -> (State, Vec<&'static str>) {
         Write::Lease { .. } => "lease",
         Write::Entry { .. } => "entry",
         Write::Stands(_) => "stands",
+        Write::Calendar { .. } => "calendar",
     });
     (conclusion.entry.state, kinds.collect())
 }

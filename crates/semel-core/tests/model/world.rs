@@ -198,6 +198,7 @@ impl World {
             command: None,
             plan: Some(&plan_of(run)),
             definition: None,
+            occurrence: None,
             now_ms: 0,
         };
         let send = |why, writes: Vec<Write>, pledge| {
@@ -585,7 +586,7 @@ fn made_by(writes: &[Write], versions: &[i64]) -> Made {
             // a claim's own lease comes after its guards
             Write::Guard(_) | Write::Lease { .. } => made.lease = *version,
             Write::Entry { .. } => made.entry = *version,
-            Write::Stands(_) => {}
+            Write::Stands(_) | Write::Calendar { .. } => {}
         }
     }
     made

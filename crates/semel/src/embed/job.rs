@@ -328,6 +328,7 @@ impl JobBuilder {
             definition: None,
             nested: None,
             start_within_ms: None,
+            scheduled: None,
         };
         Ok(Job { work, plan, decide })
     }

@@ -211,6 +211,7 @@ fn lease_plan(resources: Vec<Name>, what: String, policy: Policy) -> RunPlan {
         nested: None,
         start_within_ms: None,
         definition: None,
+        scheduled: None,
     }
 }
 

@@ -64,7 +64,7 @@ impl Engine {
         let mut unknowns = Unknowns::default();
         let mut planned = Planned::default();
         loop {
-            let looked = self.look(plan.work.as_ref(), &resources).await;
+            let looked = self.look_for(plan, &resources).await;
             let view = match looked {
                 Ok(view) => view,
                 Err(LookError::Record(why)) => return Err(Report::Unusable(why.to_string())),
@@ -76,6 +76,14 @@ impl Engine {
                     _ => return Err(Report::StoreDown(why.to_string())),
                 },
             };
+            if self.has_gap(plan, &view) {
+                match self.account(plan).await {
+                    Ok(missed) => tell(Event::Missed(&missed)),
+                    Err(LookError::Record(why)) => return Err(Report::Unusable(why.to_string())),
+                    Err(LookError::Store(why)) => return Err(Report::StoreDown(why.to_string())),
+                }
+                continue;
+            }
             let ask = Ask {
                 work: plan.work.as_ref(),
                 what: &plan.what,
@@ -87,6 +95,7 @@ impl Engine {
                 command: plan.command.as_ref(),
                 plan: None,
                 definition: plan.definition.as_ref(),
+                occurrence: plan.scheduled.as_ref().map(|scheduled| &scheduled.occurrence),
                 now_ms: self.clock.wall_ms(),
             };
             let mut decision = claim::claim(&view, &Ask { plan: planned.plan.as_ref(), ..ask.clone() });
@@ -106,6 +115,7 @@ impl Engine {
                 Decision::Claim(claim) => {
                     let at = self.clock.now();
                     if plan.start_within_ms.is_some_and(|within| at >= began.plus_ms(within)) {
+                        self.note_too_late(plan, &view, tell).await;
                         return Err(Report::TooLate);
                     }
                     match self.write_claim(&claim).await? {

@@ -34,6 +34,12 @@ pub struct Held {
 }
 
 impl Held {
+    /// The lease alone.
+    pub(super) fn without_entry(&self) -> Held {
+        let Held { begin, lease, trust, since, .. } = self;
+        Held { begin: begin.clone(), lease: lease.clone(), entry: None, trust: *trust, since: *since }
+    }
+
     /// What the task was told.
     pub fn begin(&self) -> &Begin {
         &self.begin

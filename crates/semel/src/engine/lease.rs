@@ -54,6 +54,7 @@ impl Engine {
                 command,
                 plan,
                 definition,
+                occurrence: None,
                 now_ms,
             };
             match claim::claim(&view, &ask) {

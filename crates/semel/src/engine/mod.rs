@@ -33,6 +33,7 @@ use serde_json::Value;
 use crate::clock::{Clock, Moment};
 use crate::store::Store;
 
+pub mod calendar;
 mod claim;
 pub mod desk;
 mod hold;
@@ -49,8 +50,10 @@ pub mod sweep;
 pub mod verdict;
 pub mod view;
 
+pub use calendar::{Excuse, MissedSlot, Scheduled};
 pub use hold::Held;
 pub use plan::{PlanAsk, Unplanned};
+pub use run::Kept;
 pub use settle::Unsettled;
 
 use desk::Desk;
@@ -106,6 +109,8 @@ pub struct RunPlan {
     pub nested: Option<PathBuf>,
     /// Not begun once so many milliseconds have passed since it was asked for; what is done is still found done.
     pub start_within_ms: Option<u64>,
+    /// The occurrence of a schedule that it is for: slots that were missed before it are put on record.
+    pub scheduled: Option<Scheduled>,
 }
 
 /// What a task is told of the attempt that it makes.
@@ -216,6 +221,8 @@ impl Signals for Undisturbed {
 pub enum Event<'a> {
     /// Somebody else is at it, and the run waits.
     Waiting(&'a Busy),
+    /// Slots before this one were found to have passed without a run.
+    Missed(&'a [MissedSlot]),
     /// The claim was written.
     Claimed {
         /// What the task is told.
@@ -301,7 +308,7 @@ pub enum Report {
         /// Why.
         why: String,
     },
-    /// It was not begun within the time it had for that. Nothing was run, and nothing is on record.
+    /// It was not begun within the time it had for that. Nothing was run; the slot of a schedule is on record as missed.
     TooLate,
     /// The store cannot be reached. Nothing was run.
     StoreDown(String),

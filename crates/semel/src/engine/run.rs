@@ -6,6 +6,7 @@ use std::time::Duration;
 use semel_core::claim::First;
 use semel_core::entry::{Ending, is_capped};
 
+use super::claim::Claimed;
 use super::desk::Desk;
 use super::hold::{Heart, Renewal};
 use super::settle::{Outcome, Unsettled};
@@ -19,6 +20,10 @@ use crate::crash;
 
 /// How long the steps of a try that has ended are waited for: their processes are gone, and that is being recorded.
 const STEPS_PATIENCE: Duration = Duration::from_secs(2);
+
+/// A lease that was not given back, because another work follows under it.
+#[derive(Debug)]
+pub struct Kept(Held);
 
 /// Why the watch over something ended.
 enum Watched<T> {
@@ -64,10 +69,59 @@ impl Engine {
             Ok(nonce) => nonce,
             Err(why) => return Report::Unusable(why),
         };
-        let claimed = match self.claim(plan, nonce, task, signals, tell).await {
-            Ok(claimed) => claimed,
-            Err(report) => return report,
+        match self.claim(plan, nonce, task, signals, tell).await {
+            Ok(claimed) => self.run_claimed(plan, claimed, false, task, signals, tell).await.0,
+            Err(report) => report,
+        }
+    }
+
+    /// As [`run`](Engine::run), one of several works in a row under one lease: the lease that the one before kept is
+    /// taken up, and with `keep` it is not given back at the end. What is answered with the report must go into the
+    /// next one, or to [`let_go`](Engine::let_go).
+    pub async fn run_in_row(
+        &self,
+        plan: &RunPlan,
+        kept: Option<Kept>,
+        keep: bool,
+        task: &mut impl Task,
+        signals: &mut impl Signals,
+        tell: Tell<'_>,
+    ) -> (Report, Option<Kept>) {
+        // what may have lapsed is not taken up: it is claimed anew, with a token of its own
+        let kept = kept.filter(|kept| self.clock.now() < kept.0.trust.stop_by);
+        let mut one = plan.clone();
+        let nonce = match &kept {
+            Some(Kept(held)) => {
+                one.resources = vec![held.begin.resource.clone()];
+                Ok(held.begin.grant.nonce)
+            }
+            None => draw_nonce(),
         };
+        let nonce = match nonce {
+            Ok(nonce) => nonce,
+            Err(why) => return (Report::Unusable(why), kept),
+        };
+        match self.claim(&one, nonce, task, signals, tell).await {
+            Ok(claimed) => self.run_claimed(&one, claimed, keep, task, signals, tell).await,
+            Err(report) => (report, kept),
+        }
+    }
+
+    /// Give back a lease that was kept for another work.
+    pub async fn let_go(&self, kept: Kept) {
+        // one that cannot be given back lapses
+        let _ = self.give_back(kept.0, 0).await;
+    }
+
+    async fn run_claimed(
+        &self,
+        plan: &RunPlan,
+        claimed: Claimed,
+        keep: bool,
+        task: &mut impl Task,
+        signals: &mut impl Signals,
+        tell: Tell<'_>,
+    ) -> (Report, Option<Kept>) {
         let mut held = claimed.held;
         tell(Event::Claimed { begin: &held.begin, before: claimed.before, after_lost: claimed.after_lost });
         let began = self.clock.now();
@@ -129,13 +183,18 @@ impl Engine {
             failed_tries,
             took,
         };
-        let report = self.finish(plan, held, task, ran, last.lost).await;
-        match (report, blocked) {
+        // what was lost is not there to be kept
+        let keep = keep && last.lost.is_none();
+        let kept = keep.then(|| Kept(held.without_entry()));
+        let report = self.finish(plan, held, task, ran, last.lost, keep).await;
+        let kept = kept.filter(|_| !matches!(report, Report::LeaseLost { .. } | Report::Unrecorded { .. }));
+        let report = match (report, blocked) {
             (Report::Ran { ran, .. }, Some(step)) if matches!(ran.ending, Ending::Blocked { .. }) => {
                 Report::Blocked { ran, step }
             }
             (report, _) => report,
-        }
+        };
+        (report, kept)
     }
 
     /// The outcome on record, and the report.
@@ -146,6 +205,7 @@ impl Engine {
         task: &mut impl Task,
         ran: Ran,
         lost: Option<String>,
+        keep: bool,
     ) -> Report {
         let held_for = held.since.until(self.clock.now());
         let rest = Duration::from_millis(plan.policy.hold_at_least_ms).saturating_sub(held_for);
@@ -154,6 +214,7 @@ impl Engine {
             result: if ran.ending == Ending::Succeeded { task.result() } else { None },
             failed_tries: ran.failed_tries,
             rest_ms: u64::try_from(rest.as_millis()).unwrap_or(u64::MAX),
+            keep,
         };
         match (self.settle(held, outcome).await, lost) {
             // the lease was gone, but nobody had claimed the entry: what happened is on record

@@ -19,6 +19,8 @@ pub(super) struct Outcome {
     pub(super) result: Option<Value>,
     pub(super) failed_tries: u32,
     pub(super) rest_ms: u64,
+    /// The lease stays: another work follows under it.
+    pub(super) keep: bool,
 }
 
 /// Why an outcome is not on record.
@@ -67,7 +69,8 @@ impl Engine {
         let standing = Standing::Live { left_ms: 0 };
         let mut lease = Some(SeenLease { record: held.lease.clone(), standing, owner_gone: false });
         loop {
-            let conclusion = match conclude(&entry, lease.as_ref(), &settle, outcome.rest_ms) {
+            let to_release = lease.as_ref().filter(|_| !outcome.keep);
+            let conclusion = match conclude(&entry, to_release, &settle, outcome.rest_ms) {
                 Ok(conclusion) => conclusion,
                 Err(Stale::AlreadySettled) => return Ok(entry.value),
                 Err(stale) => return Err(Unsettled::Stale(stale)),
@@ -103,7 +106,7 @@ impl Engine {
     }
 
     /// A lease without a ledger is only released. One that is no longer ours needs no release.
-    async fn give_back(&self, held: Held, rest_ms: u64) -> Result<(), Unsettled> {
+    pub(super) async fn give_back(&self, held: Held, rest_ms: u64) -> Result<(), Unsettled> {
         let grant = held.begin.grant;
         let give_up = held.trust.ends;
         let standing = Standing::Live { left_ms: 0 };

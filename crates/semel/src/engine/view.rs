@@ -8,8 +8,9 @@ use semel_core::lease::{Lease, SeenLease};
 use semel_core::name::Name;
 use semel_core::record::{self, RecordError, RecordKey, Seen, Standing};
 use semel_core::work::Work;
+use serde::de::DeserializeOwned;
 
-use super::Engine;
+use super::{Engine, RunPlan};
 use crate::store::{Change, Record, StoreError};
 
 /// Why a look at the store came to nothing.
@@ -29,15 +30,36 @@ impl Engine {
         self.look_at(work.map(RecordKey::entry), resources).await
     }
 
+    /// All that the claim of this plan looks at, in one load: with the calendar, where it has a schedule.
+    pub(super) async fn look_for(&self, plan: &RunPlan, resources: &[Name]) -> Result<View, LookError> {
+        let scheduled = plan.work.as_ref().filter(|_| plan.scheduled.is_some());
+        let calendar = scheduled.map(|work| RecordKey::calendar(work.job(), work.params()));
+        self.look_at_all(plan.work.as_ref().map(RecordKey::entry), resources, calendar).await
+    }
+
     /// As [`look`](Engine::look), where the name of the entry's record is known.
     pub(super) async fn look_at(
         &self,
         entry_key: Option<RecordKey>,
         resources: &[Name],
     ) -> Result<View, LookError> {
+        self.look_at_all(entry_key, resources, None).await
+    }
+
+    async fn look_at_all(
+        &self,
+        entry_key: Option<RecordKey>,
+        resources: &[Name],
+        calendar: Option<RecordKey>,
+    ) -> Result<View, LookError> {
+        let leases = resources.iter().map(RecordKey::lease);
         let keys: Vec<RecordKey> =
-            entry_key.iter().cloned().chain(resources.iter().map(RecordKey::lease)).collect();
-        let loaded = self.store.load(&keys).await?;
+            entry_key.iter().cloned().chain(leases).chain(calendar.iter().cloned()).collect();
+        let mut loaded = self.store.load(&keys).await?;
+        let calendar = match calendar.and_then(|_| loaded.records.pop().flatten()) {
+            Some(record) => Some(seen(&record)?),
+            None => None,
+        };
         let mut records = loaded.records.into_iter();
         let entry = match &entry_key {
             Some(_) => records.next().flatten().map(|record| seen_entry(&record)).transpose()?,
@@ -51,7 +73,7 @@ impl Engine {
                 Ok((resource.clone(), seen))
             })
             .collect::<Result<_, LookError>>()?;
-        Ok(View { entry, leases, token_floor: loaded.token_floor })
+        Ok(View { entry, calendar, leases, token_floor: loaded.token_floor })
     }
 
     /// A lease's record, with what is known about its owner.
@@ -71,6 +93,11 @@ impl Engine {
 
 /// An entry's record.
 pub fn seen_entry(record: &Record) -> Result<Seen<Entry>, RecordError> {
+    seen(record)
+}
+
+/// A record, read.
+pub(super) fn seen<T: DeserializeOwned>(record: &Record) -> Result<Seen<T>, RecordError> {
     let value = record::decode(&record.key, &record.value)?;
     Ok(Seen { value, version: record.version.clone() })
 }
@@ -99,6 +126,11 @@ fn change(write: &Write, entry_key: Option<&RecordKey>) -> Result<Change, Record
         Write::Entry { entry, expect } => {
             let key = entry_key.cloned().unwrap_or_else(|| RecordKey::entry(&entry.work));
             let value = record::encode(&key, entry)?;
+            Change::Put { key, expect: expect.clone(), value, ttl: None }
+        }
+        Write::Calendar { calendar, expect } => {
+            let key = RecordKey::calendar(&calendar.job, &calendar.with);
+            let value = record::encode(&key, calendar)?;
             Change::Put { key, expect: expect.clone(), value, ttl: None }
         }
     })

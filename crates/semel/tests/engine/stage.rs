@@ -242,6 +242,7 @@ pub(crate) fn plan(job: &str) -> RunPlan {
         definition: None,
         nested: None,
         start_within_ms: None,
+        scheduled: None,
     }
 }
 

@@ -1,0 +1,191 @@
+//! Several slots of a job in a row: oldest first, one at a time, under one lease.
+
+use semel::engine::{Engine, Event, Kept, MissedSlot, Report, RunPlan};
+use semel_core::calendar::Reason;
+use semel_core::name::Slot;
+use tokio::runtime::Runtime;
+
+use super::run::{shell_quote, speak, speak_late, tell, waits_for_itself};
+use crate::args::Common;
+use crate::away::Away;
+use crate::out::Voice;
+use crate::plan::{self, Surroundings};
+use crate::task::{CommandTask, ProcessSignals};
+use crate::trouble::Trouble;
+use crate::{exit, runtime};
+
+/// Runs that follow each other.
+pub(crate) struct Row<'a> {
+    common: &'a Common,
+    around: &'a Surroundings,
+    engine: &'a Engine,
+    away: Option<&'a Away>,
+    voice: Voice,
+    runtime: Runtime,
+    signals: ProcessSignals,
+    keep_going: bool,
+    /// The lease that the last one left for the next.
+    kept: Option<Kept>,
+    /// The code of the first that was not well.
+    code: u8,
+    over: bool,
+}
+
+/// Does a row go on after this?
+enum Then {
+    GoOn,
+    /// Only if it was told to.
+    Failed,
+    Stop,
+}
+
+fn then(report: &Report) -> Then {
+    match report {
+        Report::AlreadyDone(_) => Then::GoOn,
+        Report::Ran { ran, .. } if ran.ending.is_success() => Then::GoOn,
+        Report::Ran { ran, .. } | Report::NeedsPerson { ran: Some(ran), .. } => match ran.ending.is_failure()
+        {
+            true => Then::Failed,
+            false => Then::Stop,
+        },
+        Report::NeedsPerson { ran: None, .. }
+        | Report::Blocked { .. }
+        | Report::Mismatch { .. }
+        | Report::NoPlan(_)
+        | Report::TooLate => Then::Failed,
+        Report::Yielded(_)
+        | Report::Busy(_)
+        | Report::LeaseLost { .. }
+        | Report::Unrecorded { .. }
+        | Report::StoreDown(_)
+        | Report::Interrupted(_)
+        | Report::Unusable(_) => Then::Stop,
+    }
+}
+
+impl<'a> Row<'a> {
+    pub(crate) fn new(
+        common: &'a Common,
+        around: &'a Surroundings,
+        engine: &'a Engine,
+        keep_going: bool,
+        away: Option<&'a Away>,
+    ) -> Result<Row<'a>, Trouble> {
+        let runtime = runtime()?;
+        let signals = {
+            let _inside = runtime.enter();
+            semel_supervise::Signals::install()
+        };
+        let signals = signals.map_err(|why| Trouble::config(format!("cannot watch for signals: {why}")))?;
+        Ok(Row {
+            common,
+            around,
+            engine,
+            away,
+            voice: Voice::new(common),
+            runtime,
+            signals: ProcessSignals(signals),
+            keep_going,
+            kept: None,
+            code: 0,
+            over: false,
+        })
+    }
+
+    /// The slots before the one of this plan that are owed, oldest first. What was missed is on record then.
+    pub(crate) fn owed(&mut self, plan: &RunPlan, within_ms: u64) -> Result<Vec<Slot>, Trouble> {
+        let (Some(work), Some(scheduled)) = (&plan.work, &plan.scheduled) else { return Ok(Vec::new()) };
+        let owed = self.runtime.block_on(async {
+            let missed = self.engine.account(plan).await?;
+            tell(&self.voice, &Event::Missed(&missed));
+            let most = plan.policy.max_failures;
+            self.engine.owed(work, &scheduled.occurrence, within_ms, most).await
+        })?;
+        Ok(owed.into_iter().map(|slot| slot.tick.slot).collect())
+    }
+
+    /// Run this one, and say what came of it. With `keep`, another follows under its lease.
+    pub(crate) fn run(&mut self, run: plan::Run, keep: bool) -> Result<(), Trouble> {
+        let plan::Run { plan, command, probe, skip_code, due, planner, fill } = run;
+        let state_dir = plan::private_dir(self.common, self.around)?;
+        let voice = self.voice;
+        let mut task =
+            CommandTask::new(command, probe, self.around, &state_dir, voice).planned(planner, fill);
+        let mut tell = |event: Event<'_>| tell(&voice, &event);
+        let (report, kept) = self.runtime.block_on(self.engine.run_in_row(
+            &plan,
+            self.kept.take(),
+            keep,
+            &mut task,
+            &mut self.signals,
+            &mut tell,
+        ));
+        self.kept = kept;
+        if let Some(busy) = waits_for_itself(&report, self.around) {
+            return Err(Trouble::with_code(
+                exit::BUSY,
+                format!(
+                    "{} not run: the run around it holds {} (token {}), and it would wait for itself; give it another --resource",
+                    plan.what, busy.resource, busy.held.token
+                ),
+            ));
+        }
+        self.excuse(&plan, &report);
+        let code = exit::code(&report, skip_code);
+        match (&report, &due) {
+            (Report::TooLate, Some(due)) => speak_late(&voice, &plan.what, due, code),
+            _ => speak(&voice, &plan.what, &report, code),
+        }
+        let then = then(&report);
+        self.over |= match then {
+            Then::GoOn => false,
+            Then::Failed => !self.keep_going,
+            Then::Stop => true,
+        };
+        // a skip is a success whatever its code: it counts only if it is the last word
+        if self.code == 0 && (!keep || !matches!(then, Then::GoOn)) {
+            self.code = code;
+        }
+        Ok(())
+    }
+
+    /// What the ledger could not be told.
+    fn excuse(&self, plan: &RunPlan, report: &Report) {
+        let (Some(away), Some(work), Some(_)) = (self.away, &plan.work, &plan.scheduled) else { return };
+        match report {
+            Report::StoreDown(why) => away.note(work, Reason::StoreDown, why),
+            Report::NoPlan(why) | Report::Unusable(why) => away.note(work, Reason::Refused, why),
+            _ => {}
+        }
+    }
+
+    /// Is there no use in going on?
+    pub(crate) fn is_over(&self) -> bool {
+        self.over
+    }
+
+    /// All have run that will: the lease is given back, and this is the code.
+    pub(crate) fn end(mut self) -> u8 {
+        if let Some(kept) = self.kept.take() {
+            self.runtime.block_on(self.engine.let_go(kept));
+        }
+        self.code
+    }
+}
+
+/// The one line that says which slots passed without a run; nothing if none did.
+pub(super) fn missed_line(missed: &[MissedSlot]) -> Option<String> {
+    let (first, last) = (missed.first()?, missed.last()?);
+    let job = first.work.job();
+    let reason = match missed.iter().all(|slot| slot.reason == first.reason) {
+        true => first.reason.words().to_owned(),
+        false => "see semel history".to_owned(),
+    };
+    let (from, to) = (&first.tick.slot, &last.tick.slot);
+    let what = match missed.len() {
+        1 => format!("slot {from} of {job} was missed"),
+        n => format!("{n} slots of {job} were missed, {from} to {to}"),
+    };
+    let job = shell_quote(job.as_str());
+    Some(format!("{what}: {reason}; to run what is not done: semel backfill {job} --from {from} --to {to}"))
+}
