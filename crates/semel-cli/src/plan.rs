@@ -465,6 +465,7 @@ fn run_at(common: &Common, args: &RunArgs, around: &Surroundings, due: Option<Du
         nested: Some(private_dir(common, around)?.join("run")),
         start_within_ms: due.as_ref().and_then(Due::start_within_ms),
         scheduled: due.as_ref().map(|due| Scheduled { occurrence: due.occurrence(), excuses: Vec::new() }),
+        lanes: Vec::new(),
     };
     Ok(Run { plan, command, probe, skip_code: args.skip_code.unwrap_or(0), due, planner, fill })
 }

@@ -8,6 +8,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::alarm::Alarm;
 use crate::calendar::{self, Calendar, Occurrence};
 pub use crate::conclusion::{Conclusion, conclude};
 use crate::definition::Definition;
@@ -59,6 +60,8 @@ pub struct View {
     pub entry: Option<Seen<Entry>>,
     /// The calendar of its schedule, if there is one.
     pub calendar: Option<Seen<Calendar>>,
+    /// The alarm of its job, if there is one.
+    pub alarm: Option<Seen<Alarm>>,
     /// The leases that were looked at; `None` for a resource that never had one.
     pub leases: Vec<(Name, Option<SeenLease>)>,
     /// The least token that the store allows.
@@ -158,6 +161,13 @@ pub enum Write {
     Calendar {
         /// What.
         calendar: Calendar,
+        /// In place of what.
+        expect: Expect,
+    },
+    /// The alarm of a job, or of the check.
+    Alarm {
+        /// What.
+        alarm: Alarm,
         /// In place of what.
         expect: Expect,
     },

@@ -225,6 +225,7 @@ fn hold(
         nested,
         start_within_ms: None,
         scheduled: None,
+        lanes: Vec::new(),
     };
     let mut task = CommandTask::new(command, None, around, &plan::private_dir(common, around)?, voice);
     let report = runtime.block_on(supervise(&engine, &plan, &mut task, voice))?;

@@ -217,6 +217,7 @@ fn concluded(lease: Option<&SeenLease>) -> (State, Vec<&'static str>) {
         Write::Entry { .. } => "entry",
         Write::Stands(_) => "stands",
         Write::Calendar { .. } => "calendar",
+        Write::Alarm { .. } => "alarm",
     });
     (conclusion.entry.state, kinds.collect())
 }

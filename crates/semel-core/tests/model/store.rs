@@ -99,8 +99,8 @@ impl Hash for Writes {
                 }
                 Write::Entry { entry, expect } => (2, entry, expect).hash(state),
                 Write::Stands(Stands { work, expect }) => (3, key_index(work), expect).hash(state),
-                // no worker of the model has a schedule
-                Write::Calendar { .. } => unreachable!(),
+                // no worker of the model has a schedule, or anybody to tell
+                Write::Calendar { .. } | Write::Alarm { .. } => unreachable!(),
             }
         }
     }
@@ -178,7 +178,7 @@ impl Store {
             Write::Lease { resource, expect, .. } => (expect, lease(resource)),
             Write::Entry { entry, expect } => (expect, of_entry(&entry.work)),
             Write::Stands(Stands { work, expect }) => (expect, of_entry(work)),
-            Write::Calendar { .. } => unreachable!(),
+            Write::Calendar { .. } | Write::Alarm { .. } => unreachable!(),
         }
     }
 
@@ -194,7 +194,7 @@ impl Store {
                 put(&mut self.leases[resource_index(resource)], lease, *ttl_ms)
             }
             Write::Entry { entry, .. } => put(&mut self.entries[key_index(&entry.work)], entry, None),
-            Write::Calendar { .. } => unreachable!(),
+            Write::Calendar { .. } | Write::Alarm { .. } => unreachable!(),
         }
     }
 

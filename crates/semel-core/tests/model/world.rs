@@ -586,7 +586,7 @@ fn made_by(writes: &[Write], versions: &[i64]) -> Made {
             // a claim's own lease comes after its guards
             Write::Guard(_) | Write::Lease { .. } => made.lease = *version,
             Write::Entry { .. } => made.entry = *version,
-            Write::Stands(_) | Write::Calendar { .. } => {}
+            Write::Stands(_) | Write::Calendar { .. } | Write::Alarm { .. } => {}
         }
     }
     made

@@ -329,6 +329,7 @@ impl JobBuilder {
             nested: None,
             start_within_ms: None,
             scheduled: None,
+            lanes: Vec::new(),
         };
         Ok(Job { work, plan, decide })
     }

@@ -212,6 +212,7 @@ fn lease_plan(resources: Vec<Name>, what: String, policy: Policy) -> RunPlan {
         start_within_ms: None,
         definition: None,
         scheduled: None,
+        lanes: Vec::new(),
     }
 }
 

@@ -4,6 +4,7 @@
 //! slots together with the calendar; a crash in between loses nothing and records nothing twice, because what a later
 //! look finds on record it leaves alone.
 
+use semel_core::alarm::spot;
 use semel_core::calendar::{self, Calendar, Gap, Occurrence, Reason};
 use semel_core::claim::{View, Write};
 use semel_core::entry::{Entry, Terms};
@@ -12,6 +13,7 @@ use semel_core::record::{Expect, RecordKey, Seen};
 use semel_core::schedule::Tick;
 use semel_core::work::Work;
 
+use super::alarm::Watched;
 use super::ledger::{PAGE, SMALL_PAGE, after};
 use super::view::{LookError, changes, seen, seen_entry};
 use super::{Engine, Event, RunPlan, Tell};
@@ -76,6 +78,8 @@ pub struct Accounting<'a> {
     pub excuses: &'a [Excuse],
     /// The terms under which what is missed is kept.
     pub terms: &'a Terms,
+    /// The lanes on which it is told.
+    pub lanes: &'a [String],
 }
 
 impl Engine {
@@ -90,7 +94,8 @@ impl Engine {
     pub async fn account(&self, plan: &RunPlan) -> Result<Vec<MissedSlot>, LookError> {
         let (Some(work), Some(scheduled)) = (&plan.work, &plan.scheduled) else { return Ok(Vec::new()) };
         let Scheduled { occurrence, excuses } = scheduled;
-        self.account_for(Accounting { work, occurrence, excuses, terms: &Terms::of(&plan.policy) }).await
+        let terms = &Terms::of(&plan.policy);
+        self.account_for(Accounting { work, occurrence, excuses, terms, lanes: &plan.lanes }).await
     }
 
     /// Account for the slots of a series before an occurrence. Answers those that were missed.
@@ -106,6 +111,7 @@ impl Engine {
             let (found, mut writes) = self.missing(&ask, ticks).await?;
             let expect = Expect::Version(seen.version.clone());
             writes.push(Write::Calendar { calendar: next, expect });
+            writes.extend(self.missed_alarm(ask.work.job(), ask.lanes, &found).await?);
             crash::point("calendar.account.before");
             match self.store.swap(&changes(&writes)?, Durability::Durable).await {
                 Ok(_) => missed.extend(found),
@@ -132,6 +138,20 @@ impl Engine {
             missed.push(MissedSlot { tick: slot.tick, work: slot.work, reason });
         }
         Ok((missed, writes))
+    }
+
+    /// What is told of slots that were found missed.
+    async fn missed_alarm(
+        &self,
+        job: &Name,
+        lanes: &[String],
+        found: &[MissedSlot],
+    ) -> Result<Option<Write>, LookError> {
+        let slots: Vec<(&Work, Reason)> = found.iter().map(|slot| (&slot.work, slot.reason)).collect();
+        let anomaly = spot::missed(&slots, self.clock.wall_ms()).filter(|_| !lanes.is_empty());
+        let Some(anomaly) = anomaly else { return Ok(None) };
+        let seen = self.alarm(&RecordKey::alarm(job)).await?;
+        Ok(Watched::new(job, lanes, seen).raise(&[anomaly]))
     }
 
     /// Why was this work not run?
@@ -214,19 +234,36 @@ impl Engine {
     }
 
     /// A slot that may not be begun any more is missed from now on.
-    pub(super) async fn note_too_late(&self, plan: &RunPlan, view: &View, tell: Tell<'_>) {
+    pub(super) async fn note_too_late(
+        &self,
+        plan: &RunPlan,
+        view: &View,
+        watched: Option<&Watched>,
+        tell: Tell<'_>,
+    ) {
         let (Some(work), Some(scheduled), None) = (&plan.work, &plan.scheduled, &view.entry) else { return };
         let now_ms = self.clock.wall_ms();
         let entry = calendar::missed(work.clone(), Reason::TooLate, None, Terms::of(&plan.policy), now_ms);
         let mut writes = vec![Write::Entry { entry, expect: Expect::Absent }];
         let moved_on = calendar::advance(view.calendar.as_ref(), work, &scheduled.occurrence, now_ms);
         writes.extend(moved_on.map(|(calendar, expect)| Write::Calendar { calendar, expect }));
-        let written = match changes(&writes) {
+        let anomaly = spot::missed(&[(work, Reason::TooLate)], now_ms);
+        let alarm = watched.zip(anomaly).and_then(|(watched, anomaly)| watched.raise(&[anomaly]));
+        if alarm.is_some() {
+            tell(Event::Notices);
+        }
+        writes.extend(alarm);
+        self.note(&writes, tell).await;
+    }
+
+    /// Write what is only for people: if it cannot be, that is told and nothing else.
+    pub(super) async fn note(&self, writes: &[Write], tell: Tell<'_>) {
+        let written = match changes(writes) {
             Ok(changes) => self.store.swap(&changes, Durability::Durable).await.map(drop),
             Err(why) => return tell(Event::JournalFailed(&why.to_string())),
         };
         match written {
-            // somebody else has it
+            // somebody else was faster
             Ok(()) | Err(StoreError::Refused(_)) => {}
             Err(why) => tell(Event::JournalFailed(&why.to_string())),
         }

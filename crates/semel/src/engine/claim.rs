@@ -2,13 +2,15 @@
 
 use std::time::Duration;
 
-use semel_core::claim::{self, Ask, Busy, Claim, Decision, First, View};
-use semel_core::entry::State;
+use semel_core::alarm::spot;
+use semel_core::claim::{self, Ask, Busy, Claim, Decision, First, View, Write};
+use semel_core::entry::{Entry, State};
 use semel_core::plan::Plan;
 use semel_core::policy::{IfBusy, trust_counts_from};
 use semel_core::record::{RecordKey, Seen, Version};
 use semel_core::token::Nonce;
 
+use super::alarm::Watched;
 use super::hold::Trust;
 use super::journal::SkipReason;
 use super::view::{LookError, changes};
@@ -76,9 +78,16 @@ impl Engine {
                     _ => return Err(Report::StoreDown(why.to_string())),
                 },
             };
+            let watched = Watched::of(plan, &view);
+            if watched.as_ref().is_some_and(Watched::waits) {
+                tell(Event::Notices);
+            }
             if self.has_gap(plan, &view) {
                 match self.account(plan).await {
-                    Ok(missed) => tell(Event::Missed(&missed)),
+                    Ok(missed) => {
+                        tell(Event::Missed(&missed));
+                        tell(Event::Notices);
+                    }
                     Err(LookError::Record(why)) => return Err(Report::Unusable(why.to_string())),
                     Err(LookError::Store(why)) => return Err(Report::StoreDown(why.to_string())),
                 }
@@ -115,11 +124,17 @@ impl Engine {
                 Decision::Claim(claim) => {
                     let at = self.clock.now();
                     if plan.start_within_ms.is_some_and(|within| at >= began.plus_ms(within)) {
-                        self.note_too_late(plan, &view, tell).await;
+                        self.note_too_late(plan, &view, watched.as_ref(), tell).await;
                         return Err(Report::TooLate);
                     }
-                    match self.write_claim(&claim).await? {
-                        Written::Applied(versions) => return Ok(self.claimed(plan, at, claim, versions)),
+                    let alarm = watched.as_ref().and_then(|watched| takeover(watched, &claim));
+                    if alarm.is_some() {
+                        tell(Event::Notices);
+                    }
+                    match self.write_claim(&claim, alarm).await? {
+                        Written::Applied(versions) => {
+                            return Ok(self.claimed(plan, at, claim, versions, watched));
+                        }
                         Written::Refused => {}
                         Written::Unknown(why) => {
                             unanswered.push(Sent { claim, at });
@@ -127,7 +142,7 @@ impl Engine {
                         }
                     }
                 }
-                Decision::Claimed => return self.recovered(plan, &view, unanswered),
+                Decision::Claimed => return self.recovered(plan, &view, unanswered, watched),
                 Decision::Done(entry) => {
                     self.note_skip(&entry.work, SkipReason::Done, tell).await;
                     return Err(Report::AlreadyDone(entry));
@@ -135,13 +150,27 @@ impl Engine {
                 Decision::Busy(busy) => {
                     self.wait(plan, busy, began, &view, signals, tell).await?;
                 }
-                Decision::Person(entry) => return Err(Report::NeedsPerson { entry, ran: None }),
+                Decision::Person(entry) => {
+                    let alarm =
+                        watched.as_ref().and_then(|watched| person(watched, &entry, self.clock.wall_ms()));
+                    if let Some(alarm) = alarm {
+                        self.note(&[alarm], tell).await;
+                        tell(Event::Notices);
+                    }
+                    return Err(Report::NeedsPerson { entry, ran: None });
+                }
                 Decision::Doubt { entry, expect, guards } => {
-                    let writes: Vec<_> = guards
+                    let mut writes: Vec<_> = guards
                         .into_iter()
                         .map(claim::Write::Guard)
                         .chain([claim::Write::Entry { entry: entry.clone(), expect }])
                         .collect();
+                    let alarm =
+                        watched.as_ref().and_then(|watched| person(watched, &entry, self.clock.wall_ms()));
+                    if alarm.is_some() {
+                        tell(Event::Notices);
+                    }
+                    writes.extend(alarm);
                     let changes = changes(&writes).map_err(|why| Report::Unusable(why.to_string()))?;
                     match self.store.swap(&changes, Durability::Durable).await {
                         Ok(_) => return Err(Report::NeedsPerson { entry, ran: None }),
@@ -181,8 +210,10 @@ impl Engine {
         }
     }
 
-    async fn write_claim(&self, claim: &Claim) -> Result<Written, Report> {
-        let changes = changes(&claim.writes()).map_err(|why| Report::Unusable(why.to_string()))?;
+    async fn write_claim(&self, claim: &Claim, alarm: Option<Write>) -> Result<Written, Report> {
+        let mut writes = claim.writes();
+        writes.extend(alarm);
+        let changes = changes(&writes).map_err(|why| Report::Unusable(why.to_string()))?;
         crash::point("run.claim.before");
         match self.store.swap(&changes, Durability::Durable).await {
             Ok(versions) => {
@@ -207,7 +238,13 @@ impl Engine {
 
     /// One of our claims was applied and its reply lost. Which one, the entry says; since when the lease's clock runs,
     /// nobody can say, so the trust counts from the first that was sent.
-    fn recovered(&self, plan: &RunPlan, view: &View, unanswered: Vec<Sent>) -> Result<Claimed, Report> {
+    fn recovered(
+        &self,
+        plan: &RunPlan,
+        view: &View,
+        unanswered: Vec<Sent>,
+        watched: Option<Watched>,
+    ) -> Result<Claimed, Report> {
         let stranger = || Report::Unusable("a claim with our nonce that we did not make".into());
         let seen = view.entry.as_ref().ok_or_else(stranger)?;
         let State::Running { resource, grant } = &seen.value.state else { return Err(stranger()) };
@@ -216,10 +253,17 @@ impl Engine {
         let sent = unanswered.into_iter().find(ours).ok_or_else(stranger)?;
         let lease = view.lease(resource).flatten().ok_or_else(stranger)?;
         let versions = (lease.record.version.clone(), Some(seen.version.clone()));
-        Ok(self.claimed(plan, first_sent, sent.claim, versions))
+        Ok(self.claimed(plan, first_sent, sent.claim, versions, watched))
     }
 
-    fn claimed(&self, plan: &RunPlan, sent_at: Moment, claim: Claim, versions: Versions) -> Claimed {
+    fn claimed(
+        &self,
+        plan: &RunPlan,
+        sent_at: Moment,
+        claim: Claim,
+        versions: Versions,
+        watched: Option<Watched>,
+    ) -> Claimed {
         let counts_from = trust_counts_from(sent_at, self.clock.now());
         let begin = Begin {
             work: plan.work.clone(),
@@ -238,6 +282,7 @@ impl Engine {
                 .map(|(intent, version)| Seen { value: intent.entry, version }),
             trust: Trust::new(&plan.policy, counts_from),
             since: sent_at,
+            watched,
         };
         Claimed { held, first: claim.first, before, after_lost: claim.after_lost }
     }
@@ -287,6 +332,17 @@ impl Engine {
             caught = signals.next() => Err(Report::Interrupted(caught.signal)),
         }
     }
+}
+
+/// What is told of a claim that takes over from an attempt that was lost.
+fn takeover(watched: &Watched, claim: &Claim) -> Option<Write> {
+    let intent = claim.intent.as_ref().filter(|_| claim.after_lost)?;
+    watched.raise(&[spot::lost(&intent.entry, intent.entry.changed_ms)])
+}
+
+/// What is told of an entry that needs a person.
+fn person(watched: &Watched, entry: &Entry, now_ms: u64) -> Option<Write> {
+    watched.raise(&[spot::needs_person(entry, now_ms)?])
 }
 
 enum Written {

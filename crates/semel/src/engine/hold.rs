@@ -18,6 +18,7 @@ use semel_core::lease::{self, Lease, Lost, SeenLease};
 use semel_core::policy::{Policy, trust_counts_from};
 use semel_core::record::{RecordKey, Seen, Version};
 
+use super::alarm::Watched;
 use super::{Begin, Engine};
 use crate::clock::Moment;
 use crate::store::{Store, StoreError};
@@ -31,13 +32,22 @@ pub struct Held {
     pub(super) entry: Option<Seen<Entry>>,
     pub(super) trust: Trust,
     pub(super) since: Moment,
+    /// The alarm of its job, as it was seen before the claim.
+    pub(super) watched: Option<Watched>,
 }
 
 impl Held {
     /// The lease alone.
     pub(super) fn without_entry(&self) -> Held {
         let Held { begin, lease, trust, since, .. } = self;
-        Held { begin: begin.clone(), lease: lease.clone(), entry: None, trust: *trust, since: *since }
+        Held {
+            begin: begin.clone(),
+            lease: lease.clone(),
+            entry: None,
+            trust: *trust,
+            since: *since,
+            watched: None,
+        }
     }
 
     /// What the task was told.

@@ -33,6 +33,7 @@ use serde_json::Value;
 use crate::clock::{Clock, Moment};
 use crate::store::Store;
 
+pub mod alarm;
 pub mod calendar;
 mod claim;
 pub mod desk;
@@ -111,6 +112,8 @@ pub struct RunPlan {
     pub start_within_ms: Option<u64>,
     /// The occurrence of a schedule that it is for: slots that were missed before it are put on record.
     pub scheduled: Option<Scheduled>,
+    /// The lanes on which anomalies of the job are to be told, by their names; none if nobody is.
+    pub lanes: Vec<String>,
 }
 
 /// What a task is told of the attempt that it makes.
@@ -247,6 +250,8 @@ pub enum Event<'a> {
     },
     /// Processes that the command left behind were ended.
     LeftBehind(usize),
+    /// There is something to be told on the job's lanes.
+    Notices,
     /// The journal could not be written.
     JournalFailed(&'a str),
     /// The commands inside the run cannot reach it.

@@ -186,7 +186,10 @@ impl Engine {
         // what was lost is not there to be kept
         let keep = keep && last.lost.is_none();
         let kept = keep.then(|| Kept(held.without_entry()));
-        let report = self.finish(plan, held, task, ran, last.lost, keep).await;
+        let (report, notices) = self.finish(plan, held, task, ran, last.lost, keep).await;
+        if notices {
+            tell(Event::Notices);
+        }
         let kept = kept.filter(|_| !matches!(report, Report::LeaseLost { .. } | Report::Unrecorded { .. }));
         let report = match (report, blocked) {
             (Report::Ran { ran, .. }, Some(step)) if matches!(ran.ending, Ending::Blocked { .. }) => {
@@ -206,7 +209,7 @@ impl Engine {
         ran: Ran,
         lost: Option<String>,
         keep: bool,
-    ) -> Report {
+    ) -> (Report, bool) {
         let held_for = held.since.until(self.clock.now());
         let rest = Duration::from_millis(plan.policy.hold_at_least_ms).saturating_sub(held_for);
         let outcome = Outcome {
@@ -216,7 +219,9 @@ impl Engine {
             rest_ms: u64::try_from(rest.as_millis()).unwrap_or(u64::MAX),
             keep,
         };
-        match (self.settle(held, outcome).await, lost) {
+        let settled = self.settle(held, outcome).await;
+        let notices = settled.as_ref().is_ok_and(|settled| settled.notices);
+        let report = match (settled.map(|settled| settled.entry), lost) {
             // the lease was gone, but nobody had claimed the entry: what happened is on record
             (Ok(_), Some(why)) => Report::LeaseLost { ran, why },
             (Ok(Some(entry)), None) if entry.state.needs_a_person() => {
@@ -230,7 +235,8 @@ impl Engine {
                 Some(lost) => Report::LeaseLost { ran, why: lost },
                 None => Report::Unrecorded { ran, why },
             },
-        }
+        };
+        (report, notices)
     }
 }
 

@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
+use semel_core::alarm::spot;
 use semel_core::claim::{Write, conclude};
 use semel_core::entry::{Ending, Entry, Settle, Stale};
 use semel_core::lease::{self, SeenLease};
 use semel_core::record::{Seen, Standing};
 use serde_json::Value;
 
+use super::alarm::Watched;
 use super::view::{LookError, changes};
 use super::{Engine, Held};
 use crate::crash;
@@ -37,16 +39,34 @@ pub enum Unsettled {
     Unusable(String),
 }
 
+/// What was settled.
+pub(super) struct Settled {
+    /// The entry as it stands now; `None` for a lease without a ledger.
+    pub(super) entry: Option<Entry>,
+    /// There is something to be told.
+    pub(super) notices: bool,
+}
+
+/// What is told of how an attempt ended.
+fn notice(watched: &Watched, entry: &Entry, settle: &Settle<'_>) -> Option<Write> {
+    if settle.ending.is_success() {
+        return watched.recover(&entry.work, settle.now_ms);
+    }
+    watched.raise(&[spot::settled(entry, &settle.ending, settle.now_ms)?])
+}
+
 const PAUSE: Duration = Duration::from_millis(100);
 /// An outcome that is known is worth some patience even when the lease has run out.
 const PATIENCE_MS: u64 = 5_000;
 
 impl Engine {
     /// Record the outcome and release the lease, in one durable swap.
-    pub(super) async fn settle(&self, held: Held, outcome: Outcome) -> Result<Option<Entry>, Unsettled> {
+    pub(super) async fn settle(&self, held: Held, outcome: Outcome) -> Result<Settled, Unsettled> {
         match held.entry.clone() {
-            Some(entry) => self.conclude(held, entry, outcome).await.map(Some),
-            None => self.give_back(held, outcome.rest_ms).await.map(|()| None),
+            Some(entry) => self.conclude(held, entry, outcome).await,
+            None => {
+                self.give_back(held, outcome.rest_ms).await.map(|()| Settled { entry: None, notices: false })
+            }
         }
     }
 
@@ -55,7 +75,8 @@ impl Engine {
         held: Held,
         mut entry: Seen<Entry>,
         outcome: Outcome,
-    ) -> Result<Entry, Unsettled> {
+    ) -> Result<Settled, Unsettled> {
+        let mut watched = held.watched.clone();
         let give_up = held.trust.ends.max(self.clock.now().plus_ms(PATIENCE_MS));
         let settle = Settle {
             grant: &held.begin.grant,
@@ -72,14 +93,23 @@ impl Engine {
             let to_release = lease.as_ref().filter(|_| !outcome.keep);
             let conclusion = match conclude(&entry, to_release, &settle, outcome.rest_ms) {
                 Ok(conclusion) => conclusion,
-                Err(Stale::AlreadySettled) => return Ok(entry.value),
+                Err(Stale::AlreadySettled) => {
+                    return Ok(Settled { entry: Some(entry.value), notices: watched.is_some() });
+                }
                 Err(stale) => return Err(Unsettled::Stale(stale)),
             };
             crash::point("run.settle.before");
-            let why = match self.write(&conclusion.writes(&held.begin.resource)).await {
+            let mut writes = conclusion.writes(&held.begin.resource);
+            // others, and the claim itself, may have raised something since it was seen; what cannot be looked at is
+            // refused by the write
+            let _ = self.look_at_alarm(&mut watched).await;
+            let alarm = watched.as_ref().and_then(|watched| notice(watched, &conclusion.entry, &settle));
+            let notices = alarm.is_some();
+            writes.extend(alarm);
+            let why = match self.write(&writes).await {
                 Ok(()) => {
                     crash::point("run.settle.after");
-                    return Ok(conclusion.entry);
+                    return Ok(Settled { entry: Some(conclusion.entry), notices });
                 }
                 Err(LookError::Record(why)) => return Err(Unsettled::Unusable(why.to_string())),
                 Err(LookError::Store(StoreError::Refused(_))) => None,

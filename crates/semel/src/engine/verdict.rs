@@ -84,6 +84,7 @@ impl Engine {
                 Ok((after, expect, guards)) => {
                     let mut writes: Vec<Write> = guards.into_iter().map(Write::Guard).collect();
                     writes.push(Write::Entry { entry: after.clone(), expect });
+                    writes.extend(self.judged_alarm(work).await?);
                     match self.store.swap(&changes(&writes)?, Durability::Durable).await {
                         Ok(_) => return Ok(Judged::Changed { before: seen.value.clone(), after }),
                         Err(StoreError::Refused(_)) => {}

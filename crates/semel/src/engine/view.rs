@@ -24,17 +24,29 @@ pub enum LookError {
     Record(#[from] RecordError),
 }
 
+/// What a look takes in besides an entry and leases.
+#[derive(Default)]
+struct Beside {
+    calendar: Option<RecordKey>,
+    alarm: Option<RecordKey>,
+}
+
 impl Engine {
     /// The entry of a work and the leases of these resources, in one load.
     pub async fn look(&self, work: Option<&Work>, resources: &[Name]) -> Result<View, LookError> {
         self.look_at(work.map(RecordKey::entry), resources).await
     }
 
-    /// All that the claim of this plan looks at, in one load: with the calendar, where it has a schedule.
+    /// All that the claim of this plan looks at, in one load: with the calendar, where it has a schedule, and the
+    /// alarm, where somebody is to be told.
     pub(super) async fn look_for(&self, plan: &RunPlan, resources: &[Name]) -> Result<View, LookError> {
+        let job = plan.work.as_ref().map(Work::job).filter(|_| !plan.lanes.is_empty());
         let scheduled = plan.work.as_ref().filter(|_| plan.scheduled.is_some());
-        let calendar = scheduled.map(|work| RecordKey::calendar(work.job(), work.params()));
-        self.look_at_all(plan.work.as_ref().map(RecordKey::entry), resources, calendar).await
+        let beside = Beside {
+            calendar: scheduled.map(|work| RecordKey::calendar(work.job(), work.params())),
+            alarm: job.map(RecordKey::alarm),
+        };
+        self.look_at_all(plan.work.as_ref().map(RecordKey::entry), resources, beside).await
     }
 
     /// As [`look`](Engine::look), where the name of the entry's record is known.
@@ -43,23 +55,24 @@ impl Engine {
         entry_key: Option<RecordKey>,
         resources: &[Name],
     ) -> Result<View, LookError> {
-        self.look_at_all(entry_key, resources, None).await
+        self.look_at_all(entry_key, resources, Beside::default()).await
     }
 
     async fn look_at_all(
         &self,
         entry_key: Option<RecordKey>,
         resources: &[Name],
-        calendar: Option<RecordKey>,
+        beside: Beside,
     ) -> Result<View, LookError> {
         let leases = resources.iter().map(RecordKey::lease);
-        let keys: Vec<RecordKey> =
-            entry_key.iter().cloned().chain(leases).chain(calendar.iter().cloned()).collect();
+        let Beside { calendar, alarm } = beside;
+        let mut keys: Vec<RecordKey> = entry_key.iter().cloned().chain(leases).collect();
+        keys.extend(calendar.iter().chain(&alarm).cloned());
         let mut loaded = self.store.load(&keys).await?;
-        let calendar = match calendar.and_then(|_| loaded.records.pop().flatten()) {
-            Some(record) => Some(seen(&record)?),
-            None => None,
-        };
+        let mut last = |asked: Option<RecordKey>| asked.and_then(|_| loaded.records.pop().flatten());
+        let (alarm, calendar) = (last(alarm), last(calendar));
+        let alarm = alarm.map(|record| seen(&record)).transpose()?;
+        let calendar = calendar.map(|record| seen(&record)).transpose()?;
         let mut records = loaded.records.into_iter();
         let entry = match &entry_key {
             Some(_) => records.next().flatten().map(|record| seen_entry(&record)).transpose()?,
@@ -73,7 +86,7 @@ impl Engine {
                 Ok((resource.clone(), seen))
             })
             .collect::<Result<_, LookError>>()?;
-        Ok(View { entry, calendar, leases, token_floor: loaded.token_floor })
+        Ok(View { entry, calendar, alarm, leases, token_floor: loaded.token_floor })
     }
 
     /// A lease's record, with what is known about its owner.
@@ -126,6 +139,11 @@ fn change(write: &Write, entry_key: Option<&RecordKey>) -> Result<Change, Record
         Write::Entry { entry, expect } => {
             let key = entry_key.cloned().unwrap_or_else(|| RecordKey::entry(&entry.work));
             let value = record::encode(&key, entry)?;
+            Change::Put { key, expect: expect.clone(), value, ttl: None }
+        }
+        Write::Alarm { alarm, expect } => {
+            let key = alarm.job.as_ref().map_or_else(RecordKey::check_alarm, RecordKey::alarm);
+            let value = record::encode(&key, alarm)?;
             Change::Put { key, expect: expect.clone(), value, ttl: None }
         }
         Write::Calendar { calendar, expect } => {

@@ -243,6 +243,7 @@ pub(crate) fn plan(job: &str) -> RunPlan {
         nested: None,
         start_within_ms: None,
         scheduled: None,
+        lanes: Vec::new(),
     }
 }
 
