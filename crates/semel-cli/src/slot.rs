@@ -88,11 +88,7 @@ pub(crate) fn schedule(what: &WhatArgs) -> Result<Option<(Schedule, MaxLate)>, T
 /// The slot that `--every` names now, if it was said.
 pub(crate) fn due(what: &WhatArgs, around: &Surroundings) -> Result<Option<Due>, Trouble> {
     let (Some((schedule, max_late)), Some(every)) = (schedule(what)?, &what.every) else { return Ok(None) };
-    let zone = match &what.tz {
-        Some(name) => named(name, around)?,
-        None if schedule.is_zoned() => system(around)?,
-        None => TimeZone::UTC,
-    };
+    let zone = zone(what.tz.as_deref(), &schedule, around)?;
     let now = around.now()?;
     let meant = match &what.scheduled_for {
         Some(text) => meant(text, now)?,
@@ -103,6 +99,19 @@ pub(crate) fn due(what: &WhatArgs, around: &Surroundings) -> Result<Option<Due>,
         .ok_or_else(|| Trouble::config(format!("--every {every:?} has no time at or before {meant}")))?;
     let late_ms = u64::try_from(now.as_millisecond() - tick.at.as_millisecond()).unwrap_or(0);
     Ok(Some(Due { tick, zone, max_late, late_ms }))
+}
+
+/// The zone that a schedule counts in: the one that was named, else the system's.
+pub(crate) fn zone(
+    named_as: Option<&str>,
+    schedule: &Schedule,
+    around: &Surroundings,
+) -> Result<TimeZone, Trouble> {
+    match named_as {
+        Some(name) => named(name, around),
+        None if schedule.is_zoned() => system(around),
+        None => Ok(TimeZone::UTC),
+    }
 }
 
 /// The time that the scheduler had in mind.

@@ -19,12 +19,16 @@
 //! | [`plan`], [`fill`] | what a run is to decide, decided once; and how it gets into a command's arguments |
 //! | [`record`] | how records are named and written in a store |
 //! | [`schedule`] | which slot is due: ticks of a schedule in a time zone |
+//! | [`alarm`] | which anomalies are told to a person, and what waits to be told |
+//! | [`advice`] | which ttl, timeout and grace fit what was measured |
 //! | [`retention`] | what may be forgotten, and when |
 //! | [`story`] | what happened to a key, in plain words |
 //!
 //! Every transition is a function from what stands there and what is asked to what to write or what to
 //! answer. Somebody else acts on it.
 
+pub mod advice;
+pub mod alarm;
 pub mod canonical;
 pub mod claim;
 mod conclusion;

@@ -9,6 +9,8 @@
 //! step/<job>/<slot or nothing>/<key of the run>/<key of the step>
 //! output/<job>/<slot or nothing>/<key of the run>/<key of the step>/<attempt>/<piece>
 //! journal/<job>/<slot or nothing>/<key>/<time>-<nonce>
+//! alarm/<job>
+//! alarm//check
 //! ```
 
 use std::fmt;
@@ -96,6 +98,21 @@ impl RecordKey {
     /// The journal of a job, or of all jobs.
     pub fn journals_of(job: Option<&Name>) -> String {
         job.map_or("journal/".to_owned(), |job| format!("journal/{}/", job.escaped()))
+    }
+
+    /// The alarm of a job.
+    pub fn alarm(job: &Name) -> RecordKey {
+        RecordKey(format!("alarm/{}", job.escaped()))
+    }
+
+    /// The alarm of `semel check`: an escaped name holds no slash, so no job has it.
+    pub fn check_alarm() -> RecordKey {
+        RecordKey("alarm//check".to_owned())
+    }
+
+    /// All alarms.
+    pub fn alarms() -> &'static str {
+        "alarm/"
     }
 
     fn work_path(work: &Work) -> String {

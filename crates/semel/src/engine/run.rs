@@ -7,7 +7,7 @@ use semel_core::claim::First;
 use semel_core::entry::{Ending, is_capped};
 
 use super::desk::Desk;
-use super::hold::{Heart, Renewal};
+use super::hold::{Heart, Missed, Renewal};
 use super::settle::{Outcome, Unsettled};
 use super::socket::Service;
 use super::{
@@ -108,6 +108,7 @@ impl Engine {
                 }
             },
         };
+        let missed = watch.heart.missed(last.lost.is_some());
         drop(watch);
         if let Some(service) = service {
             service.close().await;
@@ -129,7 +130,7 @@ impl Engine {
             failed_tries,
             took,
         };
-        let report = self.finish(plan, held, task, ran, last.lost).await;
+        let report = self.finish(plan, held, task, ran, last.lost, missed).await;
         match (report, blocked) {
             (Report::Ran { ran, .. }, Some(step)) if matches!(ran.ending, Ending::Blocked { .. }) => {
                 Report::Blocked { ran, step }
@@ -146,6 +147,7 @@ impl Engine {
         task: &mut impl Task,
         ran: Ran,
         lost: Option<String>,
+        missed: Missed,
     ) -> Report {
         let held_for = held.since.until(self.clock.now());
         let rest = Duration::from_millis(plan.policy.hold_at_least_ms).saturating_sub(held_for);
@@ -153,6 +155,8 @@ impl Engine {
             ending: ran.ending.clone(),
             result: if ran.ending == Ending::Succeeded { task.result() } else { None },
             failed_tries: ran.failed_tries,
+            missed_renewals: missed.renewals,
+            unrenewed_ms: missed.unrenewed_ms,
             rest_ms: u64::try_from(rest.as_millis()).unwrap_or(u64::MAX),
         };
         match (self.settle(held, outcome).await, lost) {
