@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::commands::advise::AdviseArgs;
 use crate::commands::backfill::BackfillArgs;
 use crate::commands::commit_trailer::CommitTrailerArgs;
 use crate::commands::config::ConfigCommand;
@@ -122,6 +123,8 @@ pub(crate) enum Command {
     Why(KeyArgs),
     /// What became of a job, newest first
     History(HistoryArgs),
+    /// Which ttl, timeout and grace fit what was measured of a job, and why
+    Advise(AdviseArgs),
     /// A person's verdict on an entry
     Resolve(ResolveArgs),
     /// Remove what is past its time, and tidy the store

@@ -154,7 +154,7 @@ fn short(digest: &str) -> &str {
 }
 
 /// A length of time, exactly, in its largest unit.
-fn exact(ms: u64) -> String {
+pub(crate) fn exact(ms: u64) -> String {
     let units = [(86_400_000, "d"), (3_600_000, "h"), (60_000, "m"), (1_000, "s")];
     let unit = units.into_iter().find(|(length, _)| ms > 0 && ms.is_multiple_of(*length));
     unit.map_or_else(|| format!("{ms}ms"), |(length, name)| format!("{}{name}", ms / length))

@@ -60,6 +60,7 @@ fn main() -> ExitCode {
         Command::Show(args) => commands::show::run(&common, args, &around),
         Command::Why(args) => commands::why::run(&common, args, &around),
         Command::History(args) => commands::history::run(&common, args, &around),
+        Command::Advise(args) => commands::advise::run(&common, args, &around),
         Command::Resolve(args) => commands::resolve::run(&common, args, &around),
         Command::Gc(args) => commands::gc::run(&common, args, &around),
         Command::Doctor(args) => commands::doctor::run(&common, args, &around),

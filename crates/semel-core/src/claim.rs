@@ -511,6 +511,8 @@ pub(crate) fn intent(before: Option<&Entry>, ask: &Attempted<'_>) -> Entry {
         definition: ask.definition.map(|definition| definition.digest.clone()),
         started_ms: ask.now_ms,
         ended_ms: None,
+        missed_renewals: 0,
+        unrenewed_ms: 0,
         ending: Ending::None,
     });
     next.state = State::Running { resource: ask.resource.clone(), grant: *ask.grant };

@@ -250,6 +250,12 @@ pub struct Attempt {
     /// Wall clock, for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_ms: Option<u64>,
+    /// Renewals of its lease that failed.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub missed_renewals: u32,
+    /// The longest that its lease went without a renewal, where some failed or it was lost.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub unrenewed_ms: u64,
     /// How it ended.
     #[serde(flatten)]
     pub ending: Ending,
@@ -428,8 +434,16 @@ pub struct Settle<'a> {
     pub output: Option<Output>,
     /// Failed tries before the last one, inside the same invocation.
     pub failed_tries: u32,
+    /// Renewals of the lease that failed meanwhile.
+    pub missed_renewals: u32,
+    /// The longest that the lease went without one, where some failed or it was lost.
+    pub unrenewed_ms: u64,
     /// Wall clock, for people.
     pub now_ms: u64,
+}
+
+fn is_zero<T: Default + PartialEq>(number: &T) -> bool {
+    *number == T::default()
 }
 
 /// The entry after an attempt ended. Accepted only for the grant that is recorded as running.
@@ -447,6 +461,8 @@ pub fn settle(entry: &Entry, ask: &Settle<'_>) -> Result<Entry, Stale> {
         attempt.n = attempt.n.saturating_add(ask.failed_tries);
         attempt.ended_ms = Some(ask.now_ms);
         attempt.ending = ask.ending.clone();
+        attempt.missed_renewals = ask.missed_renewals;
+        attempt.unrenewed_ms = ask.unrenewed_ms;
     }
     next.attempts = next.attempts.saturating_add(ask.failed_tries);
     next.failures = match &ask.ending {

@@ -21,12 +21,14 @@
 //! | [`schedule`] | which slot is due: ticks of a schedule in a time zone |
 //! | [`calendar`] | which slots are accounted for, which were missed, which are owed |
 //! | [`alarm`] | which anomalies are told to a person, and what waits to be told |
+//! | [`advice`] | which ttl, timeout and grace fit what was measured |
 //! | [`retention`] | what may be forgotten, and when |
 //! | [`story`] | what happened to a key, in plain words |
 //!
 //! Every transition is a function from what stands there and what is asked to what to write or what to
 //! answer. Somebody else acts on it.
 
+pub mod advice;
 pub mod alarm;
 pub mod calendar;
 pub mod canonical;

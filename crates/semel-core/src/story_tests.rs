@@ -47,6 +47,8 @@ pub(crate) mod testing {
             owner,
             started_ms: at_ms,
             ended_ms,
+            missed_renewals: 0,
+            unrenewed_ms: 0,
             ending,
             command: None,
             definition: None,

@@ -133,6 +133,8 @@ async fn fill(engine: &Engine, size: u64) {
         result: None,
         output: None,
         failed_tries: 0,
+        missed_renewals: 0,
+        unrenewed_ms: 0,
         now_ms: 1_750_000_000_500,
     };
     let done = settle(&claimed.intent.unwrap().entry, &ask).unwrap();

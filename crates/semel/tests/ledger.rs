@@ -93,7 +93,16 @@ async fn end(engine: &Engine, work: &Work, ending: Ending) {
     let seen = view.entry.clone().unwrap();
     let State::Running { grant, resource } = &seen.value.state else { panic!("{work} is not running") };
     let now_ms = engine.clock.wall_ms();
-    let settle = Settle { grant, ending, result: None, output: None, failed_tries: 0, now_ms };
+    let settle = Settle {
+        grant,
+        ending,
+        result: None,
+        output: None,
+        failed_tries: 0,
+        missed_renewals: 0,
+        unrenewed_ms: 0,
+        now_ms,
+    };
     let lease = view.lease(resource).unwrap();
     let conclusion = semel_core::claim::conclude(&seen, lease, &settle, 0).unwrap();
     let changes = semel::engine::view::changes(&conclusion.writes(resource)).unwrap();

@@ -1,5 +1,6 @@
 //! One file per command; `find` is what the inspecting ones share.
 
+pub(crate) mod advise;
 pub(crate) mod backfill;
 pub(crate) mod commit_trailer;
 pub(crate) mod completions;

@@ -175,6 +175,8 @@ pub(crate) fn tell(voice: &Voice, event: &Event<'_>) {
         Event::Unreachable(why) => {
             voice.say(&format!("commands inside this run (step, gate, write, push) cannot reach it: {why}"))
         }
+        // who has lanes sends them when the run has ended
+        Event::Notices => {}
         Event::JournalFailed(why) => voice.detail(|| format!("the skip is not in the journal: {why}")),
     }
 }

@@ -21,12 +21,14 @@
 //! | `write` | files that refuse a stale holder |
 //! | `push` | fenced pushes to git |
 //! | `schedule` | slots from schedules |
+//! | `advise` | ttl, timeout and grace from what was measured |
 //! | `leases`, `cost` | leases for scripts; syncs and memory |
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
 // the rooms are the product's: a test starts processes and looks at the clock
 #![allow(clippy::disallowed_methods)]
 
+mod advise;
 mod arguments;
 mod catch_up;
 mod config;

@@ -93,14 +93,37 @@ fn attempts() -> impl Strategy<Value = Attempt> {
         names(),
         owners(),
         any::<Option<String>>(),
-        any::<(u64, Option<u64>)>(),
+        any::<(u64, Option<u64>, u32, u64)>(),
         endings(),
     )
-        .prop_map(|(n, grant, resource, owner, command, (started_ms, ended_ms), ending)| {
-            let Grant { token, nonce } = grant;
-            let definition = command.clone();
-            Attempt { n, token, nonce, resource, owner, command, definition, started_ms, ended_ms, ending }
-        })
+        .prop_map(
+            |(
+                n,
+                grant,
+                resource,
+                owner,
+                command,
+                (started_ms, ended_ms, missed_renewals, unrenewed_ms),
+                ending,
+            )| {
+                let Grant { token, nonce } = grant;
+                let definition = command.clone();
+                Attempt {
+                    n,
+                    token,
+                    nonce,
+                    resource,
+                    owner,
+                    command,
+                    definition,
+                    started_ms,
+                    ended_ms,
+                    missed_renewals,
+                    unrenewed_ms,
+                    ending,
+                }
+            },
+        )
 }
 
 fn verdicts() -> impl Strategy<Value = Verdict> {

@@ -130,5 +130,14 @@ pub(crate) fn entry(state: State) -> Entry {
 }
 
 pub(crate) fn settle(grant: &Grant, ending: Ending) -> Settle<'_> {
-    Settle { grant, ending, result: None, output: None, failed_tries: 0, now_ms: 6 }
+    Settle {
+        grant,
+        ending,
+        result: None,
+        output: None,
+        failed_tries: 0,
+        missed_renewals: 0,
+        unrenewed_ms: 0,
+        now_ms: 6,
+    }
 }

@@ -462,8 +462,16 @@ impl World {
 }
 
 fn settle(seen: &Seen<Entry>, grant: &Grant, ending: &Ending, run: Run) -> Result<Message, Stale> {
-    let ask =
-        Settle { grant, ending: ending.clone(), result: None, output: None, failed_tries: 0, now_ms: 0 };
+    let ask = Settle {
+        grant,
+        ending: ending.clone(),
+        result: None,
+        output: None,
+        failed_tries: 0,
+        missed_renewals: 0,
+        unrenewed_ms: 0,
+        now_ms: 0,
+    };
     let entry = entry::settle(&seen.value, &ask)?;
     let writes = step::guarded(&[], None, &entry, &Expect::Version(seen.version.clone()));
     let body = Body::Swap(Shared::new(Writes(writes)));

@@ -561,8 +561,16 @@ fn settle(
     resource: usize,
     run: Run,
 ) -> Result<Message, Stale> {
-    let ask =
-        Settle { grant, ending: ending.clone(), result: None, output: None, failed_tries: 0, now_ms: 0 };
+    let ask = Settle {
+        grant,
+        ending: ending.clone(),
+        result: None,
+        output: None,
+        failed_tries: 0,
+        missed_renewals: 0,
+        unrenewed_ms: 0,
+        now_ms: 0,
+    };
     let conclusion = conclude(entry, lease, &ask, 0)?;
     let body = Body::Swap(Shared::new(Writes(conclusion.writes(&RESOURCE[resource]))));
     Ok(Message { run: Some(run), why: Why::Settle, grant: Some(*grant), body })

@@ -104,6 +104,19 @@ pub(super) struct Heart {
     begin: Begin,
     policy: Policy,
     renewing: Option<Renewing>,
+    renewed_at: Moment,
+    missed: Missed,
+    /// The last renewal failed.
+    failing: bool,
+}
+
+/// What a lease went through while it was kept alive.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Missed {
+    /// Renewals that failed.
+    pub(super) renewals: u32,
+    /// The longest that it went without one, where some failed or it was lost.
+    pub(super) unrenewed_ms: u64,
 }
 
 impl Heart {
@@ -115,6 +128,9 @@ impl Heart {
             begin: held.begin.clone(),
             policy: policy.clone(),
             renewing: None,
+            renewed_at: held.since,
+            missed: Missed::default(),
+            failing: false,
         }
     }
 
@@ -145,7 +161,33 @@ impl Heart {
         let Some(renewing) = &mut self.renewing else { return std::future::pending().await };
         let renewal = renewing.await;
         self.renewing = None;
+        match &renewal {
+            Renewal::Renewed(sent_at) => {
+                if std::mem::take(&mut self.failing) {
+                    self.note_gap(*sent_at);
+                }
+                self.renewed_at = *sent_at;
+            }
+            Renewal::Failed(_) => {
+                self.failing = true;
+                self.missed.renewals = self.missed.renewals.saturating_add(1);
+            }
+            Renewal::Lost(_) => {}
+        }
         renewal
+    }
+
+    fn note_gap(&mut self, until: Moment) {
+        let gap_ms = u64::try_from(self.renewed_at.until(until).as_millis()).unwrap_or(u64::MAX);
+        self.missed.unrenewed_ms = self.missed.unrenewed_ms.max(gap_ms);
+    }
+
+    /// What the lease went through; one that was lost has gone without a renewal until now.
+    pub(super) fn missed(&mut self, lost: bool) -> Missed {
+        if self.failing || lost {
+            self.note_gap(self.engine.clock.now());
+        }
+        self.missed
     }
 
     /// The trust after a renewal that was sent at that moment.

@@ -8,7 +8,7 @@ use semel_core::entry::{Ending, is_capped};
 
 use super::claim::Claimed;
 use super::desk::Desk;
-use super::hold::{Heart, Renewal};
+use super::hold::{Heart, Missed, Renewal};
 use super::settle::{Outcome, Unsettled};
 use super::socket::Service;
 use super::{
@@ -46,6 +46,15 @@ struct Watch<'a> {
     timeout_at: Option<Moment>,
     /// The signal that asked for an end, and when patience with it ends.
     asked_to_end: Option<(i32, Option<Moment>)>,
+}
+
+/// What is known of the last try besides how it ran.
+struct Last {
+    /// Why the lease was lost, if it was.
+    lost: Option<String>,
+    missed: Missed,
+    /// Another work follows under the lease.
+    keep: bool,
 }
 
 /// How a try ended.
@@ -162,6 +171,7 @@ impl Engine {
                 }
             },
         };
+        let missed = watch.heart.missed(last.lost.is_some());
         drop(watch);
         if let Some(service) = service {
             service.close().await;
@@ -186,7 +196,8 @@ impl Engine {
         // what was lost is not there to be kept
         let keep = keep && last.lost.is_none();
         let kept = keep.then(|| Kept(held.without_entry()));
-        let (report, notices) = self.finish(plan, held, task, ran, last.lost, keep).await;
+        let (report, notices) =
+            self.finish(plan, held, task, ran, Last { lost: last.lost, missed, keep }).await;
         if notices {
             tell(Event::Notices);
         }
@@ -207,15 +218,17 @@ impl Engine {
         held: Held,
         task: &mut impl Task,
         ran: Ran,
-        lost: Option<String>,
-        keep: bool,
+        last: Last,
     ) -> (Report, bool) {
+        let Last { lost, missed, keep } = last;
         let held_for = held.since.until(self.clock.now());
         let rest = Duration::from_millis(plan.policy.hold_at_least_ms).saturating_sub(held_for);
         let outcome = Outcome {
             ending: ran.ending.clone(),
             result: if ran.ending == Ending::Succeeded { task.result() } else { None },
             failed_tries: ran.failed_tries,
+            missed_renewals: missed.renewals,
+            unrenewed_ms: missed.unrenewed_ms,
             rest_ms: u64::try_from(rest.as_millis()).unwrap_or(u64::MAX),
             keep,
         };

@@ -20,6 +20,8 @@ pub(super) struct Outcome {
     pub(super) ending: Ending,
     pub(super) result: Option<Value>,
     pub(super) failed_tries: u32,
+    pub(super) missed_renewals: u32,
+    pub(super) unrenewed_ms: u64,
     pub(super) rest_ms: u64,
     /// The lease stays: another work follows under it.
     pub(super) keep: bool,
@@ -84,6 +86,8 @@ impl Engine {
             result: outcome.result,
             output: None,
             failed_tries: outcome.failed_tries,
+            missed_renewals: outcome.missed_renewals,
+            unrenewed_ms: outcome.unrenewed_ms,
             now_ms: self.clock.wall_ms(),
         };
         // what we wrote stands there, unless somebody proves otherwise

@@ -79,6 +79,20 @@ async fn two_lost_heartbeats_in_a_row_are_survived() {
     let report = stage.run(1, &plan("job"), &mut task).await;
     assert_eq!(ending(&report), Ending::Succeeded);
     assert_eq!(task.stopped(), None);
+    let Report::Ran { entry: Some(entry), .. } = report else { panic!("{report:?}") };
+    let attempt = entry.last_attempt().unwrap();
+    let (heartbeat_ms, stop_by_ms) = (Policy::default().heartbeat_ms(), Policy::default().stop_by_ms());
+    assert_eq!(attempt.missed_renewals, 11);
+    assert!((heartbeat_ms..stop_by_ms).contains(&attempt.unrenewed_ms), "{}", attempt.unrenewed_ms);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_whose_renewals_all_came_says_nothing_of_them() {
+    let stage = Stage::new();
+    let report = stage.run(1, &plan("job"), &mut FakeTask::new(&stage, LONG)).await;
+    let Report::Ran { entry: Some(entry), .. } = report else { panic!("{report:?}") };
+    let record = serde_json::to_value(entry.last_attempt().unwrap()).unwrap();
+    assert!(record.get("missed_renewals").is_none() && record.get("unrenewed_ms").is_none(), "{record}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -491,6 +491,8 @@ impl Desk {
             result: end.result.filter(|value| value.to_string().len() <= RESULT_LIMIT),
             output: end.output,
             failed_tries: 0,
+            missed_renewals: 0,
+            unrenewed_ms: 0,
             now_ms: self.engine.clock.wall_ms(),
         };
         loop {
