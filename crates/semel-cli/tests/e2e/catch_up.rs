@@ -213,7 +213,7 @@ fn why_a_slot_was_missed_is_known() {
     // nobody comes at 5
     fire(&home, "2026-06-15T06:10:00Z", &line).exits(0).saying("4 slots of publish were missed");
     let reason = |hour: u32| {
-        let text = home.ask(&format!("ls --json --state missed")).exits(0).text();
+        let text = home.ask("ls --json --state missed").exits(0).text();
         let of = format!("publish@2026-06-15T0{hour}:00:00Z");
         let entries = text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
         let entry = entries.into_iter().find(|entry| entry["work"] == of.as_str()).unwrap();
