@@ -18,7 +18,7 @@ use super::ledger::{PAGE, SMALL_PAGE, after};
 use super::view::{LookError, changes, seen, seen_entry};
 use super::{Engine, Event, RunPlan, Tell};
 use crate::crash;
-use crate::store::{Durability, StoreError};
+use crate::store::{Change, Durability, StoreError};
 
 /// Slots that are put on record in one swap.
 const AT_ONCE: usize = 64;
@@ -196,6 +196,22 @@ impl Engine {
             Ok(_) | Err(StoreError::Refused(_)) => Ok(()),
             Err(why) => Err(why.into()),
         }
+    }
+
+    /// No longer expect the slots of a job. Answers how many series it had.
+    pub async fn retire(&self, job: &Name) -> Result<u64, LookError> {
+        let records = self.store.scan(&RecordKey::calendars_of(Some(job)), None, SMALL_PAGE).await?;
+        let removals: Vec<Change> = records
+            .iter()
+            .map(|record| Change::Remove {
+                key: record.key.clone(),
+                expect: Expect::Version(record.version.clone()),
+            })
+            .collect();
+        if !removals.is_empty() {
+            self.store.swap(&removals, Durability::Durable).await?;
+        }
+        Ok(removals.len() as u64)
     }
 
     /// The slots of these ticks, each with what is on record of it.
