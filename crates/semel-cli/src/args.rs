@@ -15,6 +15,7 @@ use crate::commands::push::PushArgs;
 use crate::commands::step::StepArgs;
 use crate::commands::write::WriteArgs;
 use crate::config::Place;
+use crate::notify::NotifyArgs;
 use crate::planner::PlanArgs;
 
 /// Make unattended work safe to fire twice, to crash anywhere and to retry.
@@ -158,6 +159,8 @@ pub(crate) struct RunArgs {
     pub(crate) or: Vec<String>,
     #[command(flatten)]
     pub(crate) policy: PolicyArgs,
+    #[command(flatten)]
+    pub(crate) notify: NotifyArgs,
     /// A file whose content belongs to the key: the same key with another payload is refused (65)
     #[arg(long, value_name = "FILE", help_heading = "Payload")]
     pub(crate) payload: Option<PathBuf>,

@@ -8,6 +8,7 @@ mod exit;
 mod heap;
 mod neighbours;
 mod nested;
+mod notify;
 mod out;
 mod plan;
 mod planner;

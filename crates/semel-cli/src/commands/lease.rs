@@ -226,7 +226,7 @@ fn hold(
         start_within_ms: None,
     };
     let mut task = CommandTask::new(command, None, around, &plan::private_dir(common, around)?, voice);
-    let report = runtime.block_on(supervise(&engine, &plan, &mut task, voice))?;
+    let report = runtime.block_on(supervise(&engine, &plan, &mut task, voice, &mut || ()))?;
     let code = exit::code(&report, 0);
     speak(&voice, &plan.what, &report, code);
     Ok(code)

@@ -6,6 +6,7 @@ pub(crate) mod config;
 pub(crate) mod demo;
 pub(crate) mod doctor;
 mod doctor_git;
+mod doctor_notify;
 pub(crate) mod fence;
 mod fence_file;
 mod fence_sql;

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use super::find;
 use crate::args::{Common, RunArgs};
+use crate::notify::Pings;
 use crate::out::{Voice, span, when};
 use crate::plan::{self, Surroundings};
 use crate::slot::Due;
@@ -31,7 +32,9 @@ pub(crate) fn run(common: &Common, args: &RunArgs, around: &Surroundings) -> Res
     let engine = plan::engine(common, around)?;
     let mut task =
         CommandTask::new(run.command, run.probe, around, &state_dir, voice).planned(run.planner, run.fill);
-    let report = runtime()?.block_on(supervise(&engine, &run.plan, &mut task, voice))?;
+    let mut pings = Pings::new(run.notify.ping, &run.plan);
+    let claimed = &mut || pings.start();
+    let report = runtime()?.block_on(supervise(&engine, &run.plan, &mut task, voice, claimed))?;
     if let Some(busy) = waits_for_itself(&report, around) {
         return Err(Trouble::with_code(
             exit::BUSY,
@@ -46,6 +49,7 @@ pub(crate) fn run(common: &Common, args: &RunArgs, around: &Surroundings) -> Res
         (Report::TooLate, Some(due)) => speak_late(&voice, &run.plan.what, due, code),
         _ => speak(&voice, &run.plan.what, &report, code),
     }
+    pings.end(&report, voice);
     Ok(code)
 }
 
@@ -93,16 +97,22 @@ fn speak_late(voice: &Voice, what: &str, due: &Due, code: u8) {
     }
 }
 
-/// The plan through the engine, with the signals of this process.
+/// The plan through the engine, with the signals of this process; `claimed` is told when the claim is written.
 pub(crate) async fn supervise(
     engine: &Engine,
     plan: &RunPlan,
     task: &mut CommandTask<'_>,
     voice: Voice,
+    claimed: &mut (dyn FnMut() + Send),
 ) -> Result<Report, Trouble> {
     let signals = semel_supervise::Signals::install();
     let signals = signals.map_err(|why| Trouble::config(format!("cannot watch for signals: {why}")))?;
-    let mut tell = |event: Event<'_>| tell(&voice, &event);
+    let mut tell = |event: Event<'_>| {
+        if let Event::Claimed { .. } = event {
+            claimed();
+        }
+        tell(&voice, &event);
+    };
     Ok(engine.run(plan, task, &mut ProcessSignals(signals), &mut tell).await)
 }
 
