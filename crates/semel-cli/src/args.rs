@@ -7,6 +7,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::commands::advise::AdviseArgs;
 use crate::commands::backfill::BackfillArgs;
+use crate::commands::check::CheckArgs;
 use crate::commands::commit_trailer::CommitTrailerArgs;
 use crate::commands::config::ConfigCommand;
 use crate::commands::doctor::DoctorArgs;
@@ -17,6 +18,7 @@ use crate::commands::push::PushArgs;
 use crate::commands::step::StepArgs;
 use crate::commands::write::WriteArgs;
 use crate::config::Place;
+use crate::notify::NotifyArgs;
 use crate::planner::PlanArgs;
 
 /// Make unattended work safe to fire twice, to crash anywhere and to retry.
@@ -113,6 +115,8 @@ pub(crate) enum Command {
     /// Check semel.toml, or print its schema
     #[command(subcommand)]
     Config(ConfigCommand),
+    /// What should be done and is not, what needs a person, who could not be told: exit 1; silent when all is well
+    Check(CheckArgs),
     /// What is running, what needs a person, what went wrong last
     Status,
     /// List entries of the ledger
@@ -164,6 +168,8 @@ pub(crate) struct RunArgs {
     pub(crate) or: Vec<String>,
     #[command(flatten)]
     pub(crate) policy: PolicyArgs,
+    #[command(flatten)]
+    pub(crate) notify: NotifyArgs,
     /// A file whose content belongs to the key: the same key with another payload is refused (65)
     #[arg(long, value_name = "FILE", help_heading = "Payload")]
     pub(crate) payload: Option<PathBuf>,

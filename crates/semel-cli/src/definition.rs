@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 
 use crate::args::RunArgs;
 use crate::config::Reference;
-use crate::plan;
+use crate::{notify, plan};
 
 /// Of these arguments, resolved to these. None if it cannot be written as JSON: it is only for people.
 pub(crate) fn of(
@@ -80,6 +80,7 @@ pub(crate) fn of(
             args.place.env.iter().map(|(name, value)| (name.clone(), marked(value))).collect();
         say("env", env.into());
     }
+    notices(args, &mut say);
     if let Some(probe) = &args.policy.probe {
         say("probe", json!(digest(probe.as_bytes())));
         if let Some(timeout) = &args.policy.probe_timeout {
@@ -88,6 +89,26 @@ pub(crate) fn of(
     }
     policies(policy, &mut say);
     Definition::of(&Value::Object(all)).ok()
+}
+
+/// Lanes by their names, which are digests where they were given by flag.
+fn notices(args: &RunArgs, say: &mut impl FnMut(&str, Value)) {
+    let (typed, file) = (&args.notify, &args.place.notices);
+    let lanes =
+        if typed.notify.is_empty() { file.lanes.as_deref().unwrap_or_default() } else { &typed.notify };
+    if !lanes.is_empty() {
+        say("notify", lanes.iter().map(|what| notify::name_of(what)).collect());
+    }
+    if let Some(ping) = typed.ping.clone().map(Reference::Plain).or_else(|| file.ping.clone()) {
+        say("ping", marked(&ping));
+    }
+    let switches = [
+        ("private-addresses", typed.private_addresses, file.private),
+        ("summary", typed.summary, file.summary),
+    ];
+    for (key, ..) in switches.into_iter().filter(|(_, typed, file)| *typed || file.unwrap_or(false)) {
+        say(key, json!(true));
+    }
 }
 
 /// How a job of the file is defined, as its run would record it. None if it cannot be run as it stands.

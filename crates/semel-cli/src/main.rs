@@ -11,6 +11,7 @@ mod exit;
 mod heap;
 mod neighbours;
 mod nested;
+mod notify;
 mod out;
 mod payload;
 mod plan;
@@ -55,6 +56,7 @@ fn main() -> ExitCode {
         Command::Demo(args) => commands::demo::run(&common, args),
         Command::Jobs => commands::jobs::run(&common, &around),
         Command::Config(command) => commands::config::run(&common, command, &around),
+        Command::Check(args) => commands::check::run(&common, args, &around),
         Command::Status => commands::status::run(&common, &around),
         Command::Ls(args) => commands::ls::run(&common, args, &around),
         Command::Show(args) => commands::show::run(&common, args, &around),

@@ -24,6 +24,7 @@ use crate::config::search::Places;
 use crate::config::{Config, Reference};
 use crate::definition;
 use crate::neighbours::ThisHost;
+use crate::notify::{self, Notify};
 use crate::payload::{payload, volatile_alone};
 use crate::planner::{Fill, Planner};
 use crate::site::Site;
@@ -42,6 +43,13 @@ impl Surroundings {
     #[allow(clippy::disallowed_methods)] // the one place
     pub(crate) fn read() -> Surroundings {
         Surroundings { vars: std::env::vars_os().collect(), config: OnceCell::new() }
+    }
+
+    /// As if started into these.
+    #[cfg(test)]
+    pub(crate) fn of(vars: &[(&str, &str)]) -> Surroundings {
+        let vars = vars.iter().map(|(name, value)| (name.into(), value.into())).collect();
+        Surroundings { vars, config: OnceCell::new() }
     }
 
     pub(crate) fn get(&self, name: &str) -> Option<&OsStr> {
@@ -100,17 +108,15 @@ impl Surroundings {
         &self.vars
     }
 
-    /// What a command inherits: everything but what Semel sets itself, and never the store's address.
+    /// What a command inherits: everything but what Semel sets itself, and never what the file keeps out of itself
+    /// (the store's address, addresses and secrets of lanes and pings).
     pub(crate) fn inheritable(&self) -> impl Iterator<Item = &(OsString, OsString)> {
-        let store = match self.config.get().and_then(Option::as_ref).and_then(|config| config.store.as_ref())
-        {
-            Some(Reference::Variable(name)) => Some(name),
-            _ => None,
-        };
+        let config = self.config.get().and_then(Option::as_ref);
+        let secret: Vec<&str> = config.iter().flat_map(|config| config.variables()).collect();
         self.vars.iter().filter(move |(name, _)| {
+            let is_secret = secret.iter().any(|secret| name == secret);
             let name = name.as_bytes();
-            let is_store = store.is_some_and(|store| store.as_bytes() == name);
-            (!name.starts_with(b"SEMEL_") || name == b"SEMEL_HELD") && !is_store
+            (!name.starts_with(b"SEMEL_") || name == b"SEMEL_HELD") && !is_secret
         })
     }
 
@@ -320,6 +326,8 @@ pub(crate) struct Run {
     pub(crate) planner: Option<Planner>,
     /// The placeholders in its arguments, if they are to be filled.
     pub(crate) fill: Option<Fill>,
+    /// Who is told.
+    pub(crate) notify: Notify,
 }
 
 /// A program that exists, with its arguments.
@@ -398,6 +406,7 @@ pub(crate) fn check(args: &RunArgs) -> Result<(), Trouble> {
     let resource = args.resource.as_deref().map_or(Ok(job), |text| name("--resource", text))?;
     resources(resource, &args.or)?;
     policy(&args.policy)?;
+    notify::check(args)?;
     match (&args.payload, args.volatile.is_empty()) {
         (None, false) => Err(volatile_alone()),
         _ => Ok(()),
@@ -443,6 +452,7 @@ fn run_at(common: &Common, args: &RunArgs, around: &Surroundings, due: Option<Du
     let resource = args.resource.as_deref().map_or(Ok(job), |text| name("--resource", text))?;
     let resources = resources(resource, &args.or)?;
     let (policy, probe) = policy(&args.policy)?;
+    let notify = notify::resolve(common, args, around)?;
     let payload = payload(args)?;
     let command = program_at(&args.command, around, site)?;
     let fill = args.fill.then(|| Fill::parse(&command, &work)).transpose()?;
@@ -465,9 +475,9 @@ fn run_at(common: &Common, args: &RunArgs, around: &Surroundings, due: Option<Du
         nested: Some(private_dir(common, around)?.join("run")),
         start_within_ms: due.as_ref().and_then(Due::start_within_ms),
         scheduled: due.as_ref().map(|due| Scheduled { occurrence: due.occurrence(), excuses: Vec::new() }),
-        lanes: Vec::new(),
+        lanes: notify.lanes.iter().map(|lane| lane.name.clone()).collect(),
     };
-    Ok(Run { plan, command, probe, skip_code: args.skip_code.unwrap_or(0), due, planner, fill })
+    Ok(Run { plan, command, probe, skip_code: args.skip_code.unwrap_or(0), due, planner, fill, notify })
 }
 
 /// The resources in their order, each once.

@@ -198,6 +198,12 @@ pub fn advance(
     (next != *stands).then_some((next, expect))
 }
 
+/// The calendar of a series that nobody has run yet: this occurrence is the first that is owed.
+pub fn watched(work: &Work, occurrence: &Occurrence) -> Calendar {
+    let begun = Calendar::begun(work, occurrence);
+    Calendar { through_ms: begun.through_ms.saturating_sub(1), ..begun }
+}
+
 /// The slots that nobody has accounted for yet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Gap {

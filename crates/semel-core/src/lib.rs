@@ -4,6 +4,7 @@
 //!
 //! | module | what it knows |
 //! |---|---|
+//! | [`address`] | addresses of the web, and which hosts are anybody's |
 //! | [`name`] | names of jobs, resources and steps, and slots, as data |
 //! | [`canonical`] | JSON that is safe to hash (RFC 8785) |
 //! | [`work`], [`key`] | what is to be done, and its key |
@@ -28,6 +29,7 @@
 //! Every transition is a function from what stands there and what is asked to what to write or what to
 //! answer. Somebody else acts on it.
 
+pub mod address;
 pub mod advice;
 pub mod alarm;
 pub mod calendar;

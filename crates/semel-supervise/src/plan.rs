@@ -74,6 +74,7 @@ impl Plan {
                 return Err(SpawnError::system("stdin", io::Error::from_raw_os_error(libc::EBADF)));
             }
             Stdin::Null => null(&mut held)?,
+            Stdin::Fd(fd) => hold(sys::above_stdio(fd), &mut held)?,
         };
         let stdout = output(1, spec.stdout, &mut held)?;
         let stderr = output(2, spec.stderr, &mut held)?;

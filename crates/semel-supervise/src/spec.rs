@@ -51,7 +51,7 @@ impl Spec {
 }
 
 /// Where the command reads from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug)]
 pub enum Stdin {
     /// What the caller has (terminal, pipe, file), or `/dev/null` if its descriptor 0 is closed.
     Auto,
@@ -59,6 +59,8 @@ pub enum Stdin {
     Inherit,
     /// `/dev/null`.
     Null,
+    /// This descriptor, which is closed here once the command has it.
+    Fd(OwnedFd),
 }
 
 /// Where the command writes to.

@@ -143,7 +143,10 @@ impl Checker<'_> {
                     id: format!("config:{name}"),
                     kind: "config",
                     work: name.to_string(),
-                    line: format!("job {name} of {} has faults, so it cannot run; see them with: semel config check", config.path.display()),
+                    line: format!(
+                        "job {name} of {} has faults, so it cannot run; see them with: semel config check",
+                        config.path.display()
+                    ),
                     job: name,
                     anomaly: None,
                 });
@@ -176,8 +179,10 @@ impl Checker<'_> {
         let mut from = None;
         loop {
             let (calendars, next) = self.engine.calendars(None, from.as_ref()).await?;
-            for seen in calendars.into_iter().filter(|seen| self.wants(&seen.value.job)) {
-                let calendar = seen.value;
+            for calendar in calendars.into_iter().map(|seen| seen.value) {
+                if !self.wants(&calendar.job) {
+                    continue;
+                }
                 let Some((occurrence, work)) = self.occurrence(&calendar)? else { continue };
                 let lanes = self.lane_names(&calendar.job);
                 let ask = Accounting {
@@ -230,8 +235,9 @@ impl Checker<'_> {
             }
         }
         let slots = self.engine.slots(work, ticks).await?;
-        let is_done =
-            |slot: &SlotState| slot.entry.as_ref().is_some_and(|entry| matches!(entry.state, State::Done { .. }));
+        let is_done = |slot: &SlotState| {
+            slot.entry.as_ref().is_some_and(|entry| matches!(entry.state, State::Done { .. }))
+        };
         let undone: Vec<SlotState> = slots.into_iter().take_while(|slot| !is_done(slot)).collect();
         if let (Some(last), Some(first)) = (undone.first(), undone.last()) {
             let finding = overdue(calendar, &undone, first, last);
@@ -303,7 +309,9 @@ impl Checker<'_> {
         let mut lanes = own;
         lanes.extend(self.lanes.values().flatten().cloned());
         if let Some(config) = self.around.config(self.common)? {
-            lanes.extend(config.lanes.iter().filter_map(|lane| notify::lane(config, &lane.name, self.around).ok()));
+            lanes.extend(
+                config.lanes.iter().filter_map(|lane| notify::lane(config, &lane.name, self.around).ok()),
+            );
         }
         let mut from = None;
         loop {
@@ -365,7 +373,13 @@ fn overdue(calendar: &Calendar, undone: &[SlotState], first: &SlotState, last: &
     );
     let at_ms = u64::try_from(last.tick.at.as_millisecond()).unwrap_or(0);
     let slots = u32::try_from(undone.len()).unwrap_or(u32::MAX);
-    let anomaly = Anomaly { kind: Kind::Overdue, work: last.work.to_string(), at_ms, why: format!("it {state}"), slots };
+    let anomaly = Anomaly {
+        kind: Kind::Overdue,
+        work: last.work.to_string(),
+        at_ms,
+        why: format!("it {state}"),
+        slots,
+    };
     Finding {
         id: format!("overdue:{}", RecordKey::calendar(job, &calendar.with)),
         kind: "overdue",

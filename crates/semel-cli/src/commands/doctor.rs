@@ -13,6 +13,7 @@ use semel_supervise::{Contain, Containment, Output, Spec, Stdin, Tree};
 use serde_json::json;
 
 use super::doctor_git;
+use super::doctor_notify;
 use super::ls::each;
 use crate::args::Common;
 use crate::out::{print, print_json};
@@ -32,6 +33,9 @@ pub(crate) struct DoctorArgs {
     /// Check a git remote instead: prove with a stale push, on refs made for it, that it refuses one
     #[arg(long, value_name = "URL")]
     git: Option<String>,
+    /// Send a test message through every lane of semel.toml instead, or through this one
+    #[arg(long, value_name = "NAME", num_args = 0..=1, default_missing_value = "", conflicts_with = "git")]
+    notify: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,6 +70,12 @@ pub(crate) fn run(common: &Common, args: &DoctorArgs, around: &Surroundings) -> 
     if let Some(address) = &args.git {
         let mut report = Report { json: common.json, wrong: 0 };
         doctor_git::examine(address, around).into_iter().for_each(|check| report.add(check));
+        return Ok(report.end());
+    }
+    if let Some(name) = &args.notify {
+        let mut report = Report { json: common.json, wrong: 0 };
+        let name = Some(name.as_str()).filter(|name| !name.is_empty());
+        doctor_notify::examine(common, name, around)?.into_iter().for_each(|check| report.add(check));
         return Ok(report.end());
     }
     let path = plan::sqlite_path(&plan::store_url(common, around)?)?;

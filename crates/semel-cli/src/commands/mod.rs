@@ -2,12 +2,14 @@
 
 pub(crate) mod advise;
 pub(crate) mod backfill;
+pub(crate) mod check;
 pub(crate) mod commit_trailer;
 pub(crate) mod completions;
 pub(crate) mod config;
 pub(crate) mod demo;
 pub(crate) mod doctor;
 mod doctor_git;
+mod doctor_notify;
 pub(crate) mod fence;
 mod fence_file;
 mod fence_sql;

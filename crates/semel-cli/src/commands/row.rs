@@ -3,11 +3,13 @@
 use semel::engine::{Engine, Event, Kept, MissedSlot, Report, RunPlan};
 use semel_core::calendar::Reason;
 use semel_core::name::Slot;
+use semel_core::record::RecordKey;
 use tokio::runtime::Runtime;
 
-use super::run::{shell_quote, speak, speak_late, tell, waits_for_itself};
+use super::run::{shell_quote, speak, speak_late, summarize, tell, waits_for_itself};
 use crate::args::Common;
 use crate::away::Away;
+use crate::notify::{Pings, send};
 use crate::out::Voice;
 use crate::plan::{self, Surroundings};
 use crate::task::{CommandTask, ProcessSignals};
@@ -106,12 +108,22 @@ impl<'a> Row<'a> {
 
     /// Run this one, and say what came of it. With `keep`, another follows under its lease.
     pub(crate) fn run(&mut self, run: plan::Run, keep: bool) -> Result<(), Trouble> {
-        let plan::Run { plan, command, probe, skip_code, due, planner, fill } = run;
+        let plan::Run { plan, command, probe, skip_code, due, planner, fill, notify } = run;
+        notify.broken.iter().for_each(|line| self.voice.say(line));
         let state_dir = plan::private_dir(self.common, self.around)?;
         let voice = self.voice;
         let mut task =
             CommandTask::new(command, probe, self.around, &state_dir, voice).planned(planner, fill);
-        let mut tell = |event: Event<'_>| tell(&voice, &event);
+        let mut pings = Pings::new(notify.ping, &plan);
+        let mut notices = false;
+        let mut tell = |event: Event<'_>| {
+            match event {
+                Event::Claimed { .. } => pings.start(),
+                Event::Notices => notices = true,
+                _ => {}
+            }
+            tell(&voice, &event);
+        };
         let (report, kept) = self.runtime.block_on(self.engine.run_in_row(
             &plan,
             self.kept.take(),
@@ -135,6 +147,17 @@ impl<'a> Row<'a> {
         match (&report, &due) {
             (Report::TooLate, Some(due)) => speak_late(&voice, &plan.what, due, code),
             _ => speak(&voice, &plan.what, &report, code),
+        }
+        if notify.summary {
+            summarize(&voice, &plan.what, &report, code);
+        }
+        pings.end(&report, voice);
+        if let (true, Some(work)) = (notices, &plan.work) {
+            let key = RecordKey::alarm(work.job());
+            let sent = send(self.engine, &key, &notify.lanes, self.around, voice);
+            if let Err(why) = self.runtime.block_on(sent) {
+                voice.say(&format!("what is to be told is left for later: {why}"));
+            }
         }
         let then = then(&report);
         self.over |= match then {

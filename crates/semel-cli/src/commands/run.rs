@@ -230,6 +230,30 @@ fn who_did_it(entry: &Entry) -> String {
     }
 }
 
+/// In one line how a run came out, whatever it is; where that was said already, it is not said again.
+pub(crate) fn summarize(voice: &Voice, what: &str, report: &Report, code: u8) {
+    if voice.json {
+        return;
+    }
+    let watched = voice.terminal || voice.verbose;
+    let line = match report {
+        Report::Ran { ran, .. } if ran.ending.is_success() => {
+            let (n, token) = (ran.begin.attempt, ran.begin.grant.token);
+            let tries = if ran.tries > 1 { format!(", {} tries", ran.tries) } else { String::new() };
+            format!(
+                "{what} done in {} (attempt {n}{tries}, token {token} of {})",
+                took(ran),
+                ran.begin.resource
+            )
+        }
+        Report::AlreadyDone(entry) if !watched => format!("{what} is done ({}): skipped", who_did_it(entry)),
+        Report::Yielded(busy) if !watched => format!("{what} skipped: {}", held(busy)),
+        // an anomaly is said as always
+        _ => return,
+    };
+    voice.say(&format!("{line}; exit {code}"));
+}
+
 /// The one line, or the one object, of the outcome.
 pub(crate) fn speak(voice: &Voice, what: &str, report: &Report, code: u8) {
     voice.outcome(|| as_json(what, report, code));

@@ -27,6 +27,8 @@ pub(crate) enum Of {
     Store,
     /// What all jobs share.
     All,
+    /// This lane.
+    Lane(String),
     /// This job.
     Job(String),
 }

@@ -38,6 +38,10 @@ pub(crate) enum Kind {
     Pointers,
     /// Several texts.
     Texts,
+    /// Names of lanes.
+    Lanes,
+    /// An address of the web, or a reference to one.
+    Address,
     /// Parameters by their names.
     Params,
     /// A list of words, or a text for `/bin/sh -c`.
@@ -81,6 +85,7 @@ pub(crate) enum Given {
     List(Vec<String>),
     Words(Vec<OsString>),
     Env(Vec<(String, Reference)>),
+    Reference(Reference),
 }
 
 impl Given {
@@ -94,6 +99,10 @@ impl Given {
 
     fn list(&self) -> Vec<String> {
         if let Given::List(list) = self { list.clone() } else { Vec::new() }
+    }
+
+    fn reference(&self) -> Option<Reference> {
+        if let Given::Reference(reference) = self { Some(reference.clone()) } else { None }
     }
 
     fn yes(&self) -> bool {
@@ -165,6 +174,10 @@ pub(crate) const KEYS: &[Key] = &[
     policy("backoff", Kind::Duration, |a, v| fill(&mut a.policy.backoff, v.text())),
     policy("keep", Kind::Duration, |a, v| fill(&mut a.policy.keep, v.text())),
     policy("remember", Kind::Duration, |a, v| fill(&mut a.policy.remember, v.text())),
+    policy("notify", Kind::Lanes, |a, v| fill(&mut a.place.notices.lanes, Some(v.list()))),
+    policy("ping", Kind::Address, |a, v| fill(&mut a.place.notices.ping, v.reference())),
+    policy("private-addresses", Kind::Yes, |a, v| fill(&mut a.place.notices.private, Some(v.yes()))),
+    policy("summary", Kind::Yes, |a, v| fill(&mut a.place.notices.summary, Some(v.yes()))),
     policy("skip-code", Kind::Code, |a, v| fill(&mut a.skip_code, v.number().and_then(|code| u8::try_from(code).ok()))),
 ];
 
@@ -244,6 +257,14 @@ impl Kind {
             }
             Kind::Path => format!("a path in quotes, as in {name} = \"/srv/site\""),
             Kind::Texts => format!("a list of texts, as in {name} = [\"NAME=a,b\"]"),
+            Kind::Lanes => {
+                format!("a list of names of lanes, as in {name} = [\"ops\"], and [notify.ops] at the top")
+            }
+            Kind::Address => {
+                format!(
+                    "an address in quotes, as in {name} = \"https://…\", or {name} = {{ env = \"PING_URL\" }}"
+                )
+            }
             Kind::Pointers => format!("a list of JSON pointers, as in {name} = [\"/text\"]"),
             Kind::Params => format!("parameters, as in {name} = {{ series = \"landing\", n = 3 }}"),
             Kind::Command => format!(

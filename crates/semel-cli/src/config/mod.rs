@@ -11,7 +11,8 @@
 //! A fault in one job does not stop the others: it stops that job, and `semel config check`. A fault in what all
 //! share stops all. Nothing secret is in the file: the store's address and variables may be references to the
 //! environment, and what looks like a secret is refused. That is a guess by names and by the form of an address: a
-//! secret in a command's arguments is not found.
+//! secret in a command's arguments is not found. Variables that hold the file's own secrets (the ledger, lanes, pings)
+//! are not handed to commands.
 
 use std::path::{Path, PathBuf};
 
@@ -20,6 +21,7 @@ use crate::trouble::Trouble;
 
 pub(crate) mod faults;
 pub(crate) mod keys;
+pub(crate) mod lanes;
 mod overlay;
 mod read;
 pub(crate) mod schema;
@@ -31,6 +33,7 @@ mod tests;
 
 use faults::Fault;
 use keys::{Given, Key};
+use lanes::LaneTable;
 
 /// What the file is called.
 pub(crate) const NAME: &str = "semel.toml";
@@ -42,6 +45,8 @@ pub(crate) struct Config {
     pub(crate) path: PathBuf,
     /// The ledger.
     pub(crate) store: Option<Reference>,
+    /// How people are told: by their names, those with faults included.
+    pub(crate) lanes: Vec<LaneTable>,
     /// For all jobs.
     defaults: Vec<(&'static Key, Given)>,
     /// By their names, those with faults included.
@@ -68,6 +73,24 @@ pub(crate) enum Reference {
     Variable(String),
 }
 
+impl Reference {
+    /// The variable, if it is one.
+    pub(crate) fn variable(&self) -> Option<&str> {
+        if let Reference::Variable(name) = self { Some(name) } else { None }
+    }
+}
+
+/// What a file says of notices, where that is more than flags can say: what is not said is told from what is said not
+/// to be.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Notices {
+    /// Names of lanes.
+    pub(crate) lanes: Option<Vec<String>>,
+    pub(crate) ping: Option<Reference>,
+    pub(crate) private: Option<bool>,
+    pub(crate) summary: Option<bool>,
+}
+
 /// What a command is started with besides its arguments: only a file says it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Place {
@@ -75,6 +98,8 @@ pub(crate) struct Place {
     pub(crate) directory: Option<PathBuf>,
     /// On top of what it inherits.
     pub(crate) env: Vec<(String, Reference)>,
+    /// Who is told.
+    pub(crate) notices: Notices,
 }
 
 impl Config {
@@ -90,10 +115,36 @@ impl Config {
 
     /// What is wrong with one job, or with what all jobs share.
     fn check_job(&self, name: &str) -> Result<(), Trouble> {
+        let layers = self.jobs.iter().filter(|job| job.name == name).map(|job| &job.keys);
+        let told = |lane: &String| {
+            let lists =
+                layers.clone().chain([&self.defaults]).flatten().filter(|(key, _)| key.name == "notify");
+            lists.into_iter().any(|(_, given)| matches!(given, Given::List(list) if list.contains(lane)))
+        };
         self.refuse(|fault| match &fault.of {
             faults::Of::Job(job) => job == name,
+            faults::Of::Lane(lane) => told(lane),
             _ => true,
         })
+    }
+
+    /// What is wrong with one lane.
+    pub(crate) fn check_lane(&self, name: &str) -> Result<(), Trouble> {
+        self.refuse(|fault| match &fault.of {
+            faults::Of::Lane(lane) => lane == name,
+            of => *of == faults::Of::Syntax,
+        })
+    }
+
+    /// The variables that hold secrets of the file's own: no command inherits them.
+    pub(crate) fn variables(&self) -> impl Iterator<Item = &str> {
+        let keys = self.jobs.iter().flat_map(|job| &job.keys).chain(&self.defaults);
+        let pings = keys.filter_map(|(_, given)| match given {
+            Given::Reference(reference) => reference.variable(),
+            _ => None,
+        });
+        let store = self.store.iter().filter_map(Reference::variable);
+        store.chain(pings).chain(self.lanes.iter().flat_map(LaneTable::variables))
     }
 
     fn refuse(&self, counts: impl Fn(&Fault) -> bool) -> Result<(), Trouble> {
@@ -126,6 +177,11 @@ impl Config {
     /// As [`Config::job`], of a job that is there and well.
     pub(crate) fn filled(&self, job: &Job, typed: &RunArgs) -> RunArgs {
         overlay::fill(typed, &job.name, &job.keys, &self.defaults, self.folder())
+    }
+
+    /// What all jobs share, without any job.
+    pub(crate) fn defaults_alone(&self) -> RunArgs {
+        overlay::fill(&RunArgs::default(), "", &[], &self.defaults, self.folder())
     }
 
     /// Is something wrong with this job itself?

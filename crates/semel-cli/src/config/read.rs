@@ -9,32 +9,40 @@ use toml::de::{DeTable, DeValue};
 use super::faults::{Fault, Lines, Of, nearest};
 use super::keys::{Given, KEYS, Key, Scope};
 use super::values::{self, Wrong, found, wrong};
-use super::{Config, Job, Reference};
+use super::{Config, Job, Reference, lanes};
 use crate::args::RunArgs;
 use crate::plan;
 
 /// What may stand at the top.
-const TOP: [&str; 3] = ["store", "defaults", "jobs"];
+const TOP: [&str; 4] = ["store", "defaults", "notify", "jobs"];
 
 /// The most faults that are told: a file that is no TOML at all has one on every line.
 const FAULTS_MOST: usize = 100;
 
 struct Reader<'a> {
     lines: Lines<'a>,
+    /// The lanes that there are.
+    lanes: Vec<String>,
     faults: Vec<Fault>,
 }
 
 impl Config {
     /// Read this text, which was found at this path.
     pub(crate) fn read(path: PathBuf, text: &str) -> Config {
-        let mut reader = Reader { lines: Lines(text), faults: Vec::new() };
+        let mut reader = Reader { lines: Lines(text), lanes: Vec::new(), faults: Vec::new() };
         let (tree, errors) = DeTable::parse_recoverable(text);
         for error in &errors {
             let span = error.span().unwrap_or(0..0);
             reader.fault(Of::Syntax, wrong(span, format!("this is no TOML: {}", error.message())));
         }
-        let mut config =
-            Config { path, store: None, defaults: Vec::new(), jobs: Vec::new(), faults: Vec::new() };
+        let mut config = Config {
+            path,
+            store: None,
+            lanes: Vec::new(),
+            defaults: Vec::new(),
+            jobs: Vec::new(),
+            faults: Vec::new(),
+        };
         // what a broken file seems to say is not worth a second opinion
         if errors.is_empty() {
             reader.top(tree.get_ref(), &mut config);
@@ -53,6 +61,10 @@ impl Reader<'_> {
     }
 
     fn top(&mut self, tree: &DeTable<'_>, config: &mut Config) {
+        let named = tree.iter().find(|(key, _)| key.get_ref() == "notify").map(|(_, value)| value.get_ref());
+        if let Some(DeValue::Table(table)) = named {
+            self.lanes = table.keys().map(|name| name.get_ref().to_string()).collect();
+        }
         for (key, value) in tree {
             match (key.get_ref().as_ref(), value.get_ref()) {
                 ("store", _) => match values::store(value) {
@@ -66,6 +78,19 @@ impl Reader<'_> {
                     for (name, job) in table {
                         self.job(name, job, config);
                     }
+                }
+                ("notify", DeValue::Table(table)) => {
+                    for (name, lane) in table {
+                        let (line, _) = self.lines.at(&name.span());
+                        let (lane, wrong) = lanes::read(name, lane, line);
+                        let of = Of::Lane(lane.name.clone());
+                        wrong.into_iter().for_each(|wrong| self.fault(of.clone(), wrong));
+                        config.lanes.push(lane);
+                    }
+                }
+                ("notify", _) => {
+                    let text = "notify: at the top it is a table, as in [notify.ops]; whom a job tells stands under [jobs.NAME] or [defaults]";
+                    self.fault(Of::All, Wrong { secret: true, ..wrong(value.span(), text) });
                 }
                 (name @ ("defaults" | "jobs"), other) => {
                     let text =
@@ -125,7 +150,7 @@ impl Reader<'_> {
                     );
                     self.fault(of.clone(), wrong(key.span(), text));
                 }
-                Some(known) => match values::value(known, value) {
+                Some(known) => match values::value(known, value, &self.lanes) {
                     Ok(given) => keys.push((known, given)),
                     Err(all) => all.into_iter().for_each(|wrong| self.fault(of.clone(), wrong)),
                 },
@@ -189,7 +214,7 @@ fn unknown_at_top(name: &str) -> String {
     match nearest(name, TOP.into_iter()) {
         Some(near) => format!("unknown key {name:?}: did you mean {near:?}?"),
         None => format!(
-            "unknown key {name:?}: at the top are store, [defaults] and [jobs.NAME]; a job is written [jobs.{name}]"
+            "unknown key {name:?}: at the top are store, [defaults], [notify.NAME] and [jobs.NAME]; a job is written [jobs.{name}]"
         ),
     }
 }

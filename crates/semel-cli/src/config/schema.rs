@@ -4,6 +4,7 @@ use clap::Args;
 use serde_json::{Map, Value, json};
 
 use super::keys::{KEYS, Key, Kind, Scope};
+use super::lanes::LANE_KEYS;
 use crate::args::RunArgs;
 
 /// The schema of `semel.toml`, as text.
@@ -32,6 +33,15 @@ fn schema() -> Value {
                 "description": "Policies for all jobs; a job's own go before them",
                 "type": "object", "additionalProperties": false, "properties": table(Some(Scope::Policy)),
             },
+            "notify": {
+                "description": "Lanes by which people are told, by their names",
+                "type": "object",
+                "propertyNames": { "pattern": LANE },
+                "additionalProperties": {
+                    "type": "object", "additionalProperties": false, "properties": lane(),
+                    "oneOf": [{ "required": ["command"] }, { "required": ["webhook"] }],
+                },
+            },
             "jobs": {
                 "description": "Jobs by their names: semel run NAME",
                 "type": "object",
@@ -47,6 +57,8 @@ fn schema() -> Value {
 }
 
 const NAME: &str = "^[A-Za-z0-9_:][A-Za-z0-9._/:-]{0,127}$";
+const LANE: &str = "^[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$";
+const ADDRESS: &str = "^[Hh][Tt][Tt][Pp][Ss]?://";
 const DURATION: &str = "^[0-9].*[a-z]$";
 
 fn reference() -> Value {
@@ -54,6 +66,38 @@ fn reference() -> Value {
         "type": "object", "additionalProperties": false, "required": ["env"],
         "properties": { "env": { "description": "The variable that has it", "type": "string", "pattern": "^[A-Za-z_][A-Za-z0-9_]*$" } },
     })
+}
+
+fn command() -> Value {
+    json!({ "oneOf": [
+        { "type": "array", "minItems": 1, "items": { "type": "string" } }, { "type": "string", "minLength": 1 },
+    ] })
+}
+
+fn address() -> Value {
+    json!({ "oneOf": [{ "type": "string", "pattern": ADDRESS }, reference()] })
+}
+
+fn duration() -> Value {
+    json!({ "type": "string", "pattern": DURATION, "examples": ["500ms", "90s", "1h30m", "7d"] })
+}
+
+/// The keys of a lane.
+fn lane() -> Map<String, Value> {
+    let property = |(name, help): (&str, &str)| {
+        let mut schema = match name {
+            "command" => command(),
+            "webhook" => address(),
+            "secret" => reference(),
+            "timeout" => duration(),
+            _ => json!({ "type": "boolean" }),
+        };
+        if let Some(members) = schema.as_object_mut() {
+            members.insert("description".into(), help.into());
+        }
+        (name.to_owned(), schema)
+    };
+    LANE_KEYS.into_iter().map(property).collect()
 }
 
 /// What a key means: what its flag says, without the flag's way to be repeated.
@@ -71,9 +115,7 @@ fn property(key: &Key, flags: &clap::Command) -> Value {
         Kind::Text | Kind::Path => json!({ "type": "string", "minLength": 1 }),
         Kind::Name => json!({ "type": "string", "pattern": NAME }),
         Kind::Names => json!({ "type": "array", "items": { "type": "string", "pattern": NAME } }),
-        Kind::Duration => {
-            json!({ "type": "string", "pattern": DURATION, "examples": ["500ms", "90s", "1h30m", "7d"] })
-        }
+        Kind::Duration => duration(),
         Kind::Count => json!({ "type": "integer", "minimum": 0, "maximum": u32::MAX }),
         Kind::Code => json!({ "type": "integer", "minimum": 0, "maximum": 255 }),
         Kind::Yes => json!({ "type": "boolean" }),
@@ -87,9 +129,9 @@ fn property(key: &Key, flags: &clap::Command) -> Value {
         Kind::Texts => json!({ "type": "array", "items": { "type": "string" } }),
         Kind::Pointers => json!({ "type": "array", "items": { "type": "string", "pattern": "^/" } }),
         Kind::Params => json!({ "type": "object" }),
-        Kind::Command => json!({ "oneOf": [
-            { "type": "array", "minItems": 1, "items": { "type": "string" } }, { "type": "string", "minLength": 1 },
-        ] }),
+        Kind::Command => command(),
+        Kind::Lanes => json!({ "type": "array", "items": { "type": "string", "pattern": LANE } }),
+        Kind::Address => address(),
         Kind::Environment => json!({
             "type": "object", "propertyNames": { "pattern": "^(?!SEMEL_)[A-Za-z_][A-Za-z0-9_]*$" },
             "additionalProperties": { "oneOf": [{ "type": "string" }, reference()] },

@@ -44,7 +44,7 @@ fn unknown_keys_are_refused_with_what_was_meant() {
     assert_eq!(
         faults("\n[publish]\ncommand = \"x\""),
         [
-            "2:2: unknown key \"publish\": at the top are store, [defaults] and [jobs.NAME]; a job is written [jobs.publish]"
+            "2:2: unknown key \"publish\": at the top are store, [defaults], [notify.NAME] and [jobs.NAME]; a job is written [jobs.publish]"
         ]
     );
     assert_eq!(
@@ -349,9 +349,240 @@ fn the_example_is_right_and_has_every_key() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/semel.toml");
     let text = std::fs::read_to_string(path).unwrap();
     assert_eq!(faults(&text), [""; 0]);
-    for key in KEYS {
-        let there =
-            |line: &str| line.trim_start_matches('#').trim_start().starts_with(&format!("{} = ", key.name));
-        assert!(text.lines().any(there), "{} is not in the example", key.name);
+    let names = KEYS.iter().map(|key| key.name).chain(lanes::LANE_KEYS.into_iter().map(|(name, _)| name));
+    for name in names {
+        let there = |line: &str| line.trim_start_matches('#').trim_start().starts_with(&format!("{name} = "));
+        assert!(text.lines().any(there), "{name} is not in the example");
+    }
+}
+
+/// A lane with these lines in it, from the second of the file on.
+#[track_caller]
+fn lane_refused(lines: &str, why: &str) {
+    assert_eq!(faults(&format!("[notify.ops]\n{lines}\n")), [why.to_owned()], "{lines}");
+}
+
+#[test]
+fn lanes_that_are_wrong_say_what_to_write() {
+    let hook = "webhook = { env = \"H\" }";
+    for (lines, why) in [
+        (
+            "",
+            "1:9: notify.ops: it leads nowhere: write command = [\"./tell.sh\"] or webhook = { env = \"OPS_HOOK\" }",
+        ),
+        (
+            "command = \"x\"\nwebhook = { env = \"H\" }",
+            "1:9: notify.ops: command and webhook are two lanes: write one of them under another name",
+        ),
+        (
+            "command = \"x\"\nsecret = { env = \"S\" }",
+            "1:9: notify.ops: secret goes with a webhook: leave it out",
+        ),
+        (
+            "command = \"x\"\nprivate-addresses = true",
+            "1:9: notify.ops: private-addresses goes with a webhook: leave it out",
+        ),
+        (
+            "comand = \"x\"\nwebhook = { env = \"H\" }",
+            "2:1: unknown key \"comand\": did you mean \"command\"?",
+        ),
+        (
+            "command = \"x\"\nretries = 3",
+            "3:1: unknown key \"retries\": the keys of a lane are command, webhook, secret, private-addresses, timeout",
+        ),
+        (
+            "command = 3",
+            "2:11: command: found the number 3: write a list of words, as in command = [\"./publish.sh\", \"--now\"], or a text for /bin/sh",
+        ),
+        (
+            "command = []",
+            "2:11: command: it names no program: write a list of words, as in command = [\"./publish.sh\", \"--now\"], or a text for /bin/sh",
+        ),
+        (
+            "command = \" \"",
+            "2:11: command: it is empty: write a list of words, as in command = [\"./publish.sh\", \"--now\"], or a text for /bin/sh",
+        ),
+        (
+            "webhook = 3",
+            "2:11: webhook: found the number 3: write webhook = { env = \"OPS_HOOK\" }, and set OPS_HOOK where Semel is started",
+        ),
+        ("webhook = \"ops.example.org\"", "2:11: webhook: it is no address: write https://HOST/PATH"),
+        ("webhook = \"ftp://h/\"", "2:11: webhook: it is no address: write https://HOST/PATH"),
+        (
+            "webhook = \"https://me:hunter2@h/\"",
+            "2:11: webhook: a name or a password before the host is not sent: leave out what stands before the @",
+        ),
+        ("webhook = \"https://h:0/\"", "2:11: webhook: its port is no number from 1 to 65535"),
+        ("webhook = \"https://h/#x\"", "2:11: webhook: what follows a # is never sent: leave it out"),
+        (
+            "webhook = \"https://h/services/T0/B0/hunter2hunter2Xy\"",
+            "2:11: webhook: an address with a key in it does not belong into a file: write webhook = { env = \"OPS_HOOK\" }, and set OPS_HOOK where Semel is started",
+        ),
+        (
+            "webhook = \"https://h/?access_token=hunter2\"",
+            "2:11: webhook: an address with a key in it does not belong into a file: write webhook = { env = \"OPS_HOOK\" }, and set OPS_HOOK where Semel is started",
+        ),
+        (
+            "webhook = \"http://h/\"",
+            "1:9: notify.ops: http: is for private addresses only: write https:, or private-addresses = true if it is on this machine or in its network",
+        ),
+        (
+            "webhook = { file = \"x\" }",
+            "2:11: webhook: a reference is written { env = \"NAME\" } and has nothing else in it",
+        ),
+        (
+            &format!("{hook}\nsecret = \"hunter2\""),
+            "3:10: secret: it does not belong into a file: write secret = { env = \"OPS_SECRET\" }, and set OPS_SECRET where Semel is started",
+        ),
+        (
+            &format!("{hook}\nprivate-addresses = \"yes\""),
+            "3:21: private-addresses: found the text \"yes\": write private-addresses = true, without quotes, or leave it out",
+        ),
+        (
+            &format!("{hook}\ntimeout = 10"),
+            "3:11: timeout: found the number 10: write its unit too, as in timeout = \"10s\"",
+        ),
+        (
+            &format!("{hook}\ntimeout = true"),
+            "3:11: timeout: found true: write a length of time in quotes, as in timeout = \"90s\" (500ms, 90s, 1h30m, 7d)",
+        ),
+        (
+            &format!("{hook}\ntimeout = \"2m\""),
+            "3:11: timeout \"2m\" is longer than 60s: a run waits for its notices; write timeout = \"10s\"",
+        ),
+        (
+            &format!("{hook}\ntimeout = \"0s\""),
+            "3:11: timeout: it is no time at all: write timeout = \"10s\"",
+        ),
+        (
+            &format!("{hook}\ntimeout = \"soon\""),
+            "3:11: timeout \"soon\" is not a length of time: write 500ms, 90s, 1h30m or 7d",
+        ),
+    ] {
+        lane_refused(lines, why);
+    }
+    let top = "at the top it is a table, as in [notify.ops]; whom a job tells stands under [jobs.NAME] or [defaults]";
+    assert_eq!(faults("notify = [\"ops\"]"), [format!("1:10: notify: {top}")]);
+    assert_eq!(
+        faults("[notify]\nops = \"https://h/hunter2\""),
+        ["2:7: notify.ops: found a text: write a table, as in [notify.ops]"]
+    );
+    for name in ["https://h/hunter2", "a b", "command:x", "a/b"] {
+        let text = format!("[notify.\"{name}\"]\ncommand = \"x\"\n");
+        assert_eq!(
+            faults(&text),
+            ["1:9: notify: a lane has a name of letters, digits, _, - and .: write [notify.ops]"],
+            "{name}"
+        );
+    }
+}
+
+#[test]
+fn who_is_told_must_be_there() {
+    let said =
+        |line: &str| faults(&format!("[jobs.a]\ncommand = [\"x\"]\n{line}\n[notify.ops]\ncommand = \"x\"\n"));
+    assert_eq!(said("notify = [\"ops\"]"), [""; 0]);
+    assert_eq!(said("notify = []"), [""; 0]);
+    let wanted = "write a list of names of lanes, as in notify = [\"ops\"], and [notify.ops] at the top";
+    for (line, why) in [
+        ("notify = [\"ops\", \"opz\"]", "3:18: notify: there is no lane \"opz\": did you mean \"ops\"?".to_owned()),
+        ("notify = [\"desk\"]", "3:11: notify: there is no lane \"desk\": write [notify.desk] at the top".to_owned()),
+        ("notify = [\"https://h/hunter2\"]", format!("3:11: notify: found what is no name: {wanted}")),
+        ("notify = [3]", format!("3:11: notify: found what is no name: {wanted}")),
+        ("notify = \"https://h/hunter2\"", format!("3:10: notify: found a text: {wanted}")),
+        ("notify = true", format!("3:10: notify: found true: {wanted}")),
+        ("ping = \"hunter2\"", "3:8: ping: it is no address: write https://HOST/PATH".to_owned()),
+        (
+            "ping = \"https://h/?access_token=hunter2\"",
+            "3:8: ping: an address with a password does not belong into a file: write ping = { env = \"PING_URL\" }, and set PING_URL where Semel is started".to_owned(),
+        ),
+        (
+            "ping = 3",
+            "3:8: ping: found the number 3: write an address in quotes, as in ping = \"https://…\", or ping = { env = \"PING_URL\" }".to_owned(),
+        ),
+        (
+            "ping = { env = \"$P\" }",
+            "3:16: ping: env takes the name of a variable, as in { env = \"SITE_TOKEN\" }".to_owned(),
+        ),
+        (
+            "summary = \"yes\"",
+            "3:11: summary: found the text \"yes\": write summary = true, without quotes, or leave it out".to_owned(),
+        ),
+    ] {
+        assert_eq!(said(line), [why], "{line}");
+    }
+    assert_eq!(
+        said("ping = \"http://h/\""),
+        [
+            "1:7: job \"a\": ping: http: is for private addresses only: write https:, or private-addresses = true if it is on this machine or in its network"
+        ]
+    );
+    assert_eq!(said("ping = \"http://h/\"\nprivate-addresses = true"), [""; 0]);
+}
+
+#[test]
+fn what_a_job_says_of_notices_goes_before_the_defaults() {
+    let text = r#"
+        [notify.ops]
+        command = "x"
+        [defaults]
+        notify = ["ops"]
+        private-addresses = true
+        summary = true
+        ping = { env = "P" }
+        [jobs.a]
+        command = ["x"]
+        notify = []
+        private-addresses = false
+        [jobs.b]
+        command = ["x"]
+    "#;
+    let config = read(text);
+    assert_eq!(config.faults, []);
+    let a = config.job("a", &typed(&["a"])).unwrap().place.notices;
+    assert_eq!((a.lanes, a.private, a.summary), (Some(vec![]), Some(false), Some(true)));
+    let b = config.job("b", &typed(&["b", "--notify", "./x"])).unwrap();
+    assert_eq!(b.place.notices.lanes, Some(vec!["ops".to_owned()]));
+    assert_eq!(b.notify.notify, ["./x"]);
+    assert_eq!(b.place.notices.ping, Some(Reference::Variable("P".into())));
+    assert_eq!(config.variables().collect::<Vec<_>>(), ["P"]);
+}
+
+#[test]
+fn a_faulty_lane_stops_only_those_who_use_it() {
+    let text = "[notify.ops]\n[notify.desk]\ncommand = \"x\"\n[jobs.a]\ncommand = \"x\"\nnotify = [\"ops\"]\n[jobs.b]\ncommand = \"x\"\nnotify = [\"desk\"]\n";
+    let config = read(text);
+    assert_eq!(config.faults.len(), 1);
+    assert!(config.job("a", &RunArgs::default()).is_err() && config.job("b", &RunArgs::default()).is_ok());
+    assert!(
+        config.check_lane("ops").is_err()
+            && config.check_lane("desk").is_ok()
+            && config.check_store().is_ok()
+    );
+    assert_eq!(config.lanes.iter().map(|lane| lane.name.as_str()).collect::<Vec<_>>(), ["desk", "ops"]);
+}
+
+#[test]
+fn secrets_of_lanes_are_never_repeated() {
+    for text in [
+        "[notify.ops]\nwebhook = \"https://h/hunter2hunter2hunter2\"",
+        "[notify.ops]\nwebhook = \"hunter2\"",
+        "[notify.ops]\nwebhook = [\"hunter2\"]",
+        "[notify.ops]\nwebhook = { env = \"H\" }\nsecret = \"hunter2\"",
+        "[notify.\"https://h/hunter2\"]\ncommand = \"x\"",
+        "[notify]\nops = \"https://h/hunter2\"",
+        "notify = [\"https://h/hunter2\"]",
+        "notify = \"https://h/hunter2\"",
+        "[jobs.a]\ncommand = \"x\"\nnotify = [\"https://h/hunter2\"]",
+        "[jobs.a]\ncommand = \"x\"\nnotify = \"https://h/hunter2\"",
+        "[jobs.a]\ncommand = \"x\"\nping = \"hunter2\"",
+        "[jobs.a]\ncommand = \"x\"\nping = \"https://me:hunter2@h/\"",
+    ] {
+        let config = read(text);
+        assert!(!config.faults.is_empty(), "{text}");
+        for fault in &config.faults {
+            assert_eq!(fault.excerpt(text), None, "{text}");
+            assert!(!fault.text.contains("hunter2"), "{fault:?}");
+        }
     }
 }

@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::ops::Range;
 
+use semel_core::address::Endpoint;
 use semel_core::canonical::Pointer;
 use semel_core::name::{Name, Slot};
 use semel_core::work::parse_params;
@@ -11,8 +12,9 @@ use toml::Spanned;
 use toml::de::{DeArray, DeInteger, DeTable, DeValue};
 
 use super::Reference;
-use super::faults::{has_password, is_secret_name};
+use super::faults::{has_password, is_secret_name, nearest};
 use super::keys::{Given, Key, Kind};
+use super::lanes::is_lane_name;
 use crate::{plan, slot};
 
 /// What is wrong with a value.
@@ -41,13 +43,12 @@ pub(super) fn found(value: &DeValue<'_>) -> String {
 }
 
 /// The value of a key, checked; or all that is wrong with it.
-pub(super) fn value(key: &Key, value: &Spanned<DeValue<'_>>) -> Result<Given, Vec<Wrong>> {
+pub(super) fn value(key: &Key, value: &Spanned<DeValue<'_>>, lanes: &[String]) -> Result<Given, Vec<Wrong>> {
     let (name, span) = (key.name, value.span());
     let mismatch = || {
         let text = format!("{name}: found {}: write {}", found(value.get_ref()), key.kind.wanted(name));
         vec![wrong(span.clone(), text)]
     };
-    let text = || value.get_ref().as_str().ok_or_else(mismatch);
     let refuse = |why: String| vec![wrong(span.clone(), why)];
     match (key.kind, value.get_ref()) {
         (
@@ -79,15 +80,13 @@ pub(super) fn value(key: &Key, value: &Spanned<DeValue<'_>>) -> Result<Given, Ve
         }
         (Kind::Texts, DeValue::Array(list)) => list_of(name, list, |_| Ok(())),
         (Kind::Params, DeValue::Table(table)) => params(name, table),
-        (Kind::Command, DeValue::Array(list)) => words(name, list, &span),
-        (Kind::Command, DeValue::String(_)) => {
-            let script = text()?;
-            if script.trim().is_empty() {
-                return Err(refuse(format!("{name}: it is empty: write {}", key.kind.wanted(name))));
-            }
-            no_nul(name, script).map_err(refuse)?;
-            Ok(Given::Words(["/bin/sh", "-c", script].map(OsString::from).into()))
+        (Kind::Command, _) => command(name, value).map(Given::Words),
+        (Kind::Lanes, DeValue::Array(list)) => names_of_lanes(name, list, lanes),
+        (Kind::Lanes, DeValue::String(_)) => {
+            let text = format!("{name}: found a text: write {}", key.kind.wanted(name));
+            Err(vec![Wrong { secret: true, ..wrong(span, text) }])
         }
+        (Kind::Address, _) => address(key, value).map(Given::Reference).map_err(|wrong| vec![wrong]),
         (Kind::Environment, DeValue::Table(table)) => environment(table),
         _ => Err(mismatch()),
     }
@@ -151,7 +150,62 @@ fn list_of(
     if all.is_empty() { Ok(Given::List(texts)) } else { Err(all) }
 }
 
-fn words(name: &str, list: &DeArray<'_>, span: &Range<usize>) -> Result<Given, Vec<Wrong>> {
+/// A list of words, or a text for `/bin/sh -c`.
+pub(super) fn command(name: &str, value: &Spanned<DeValue<'_>>) -> Result<Vec<OsString>, Vec<Wrong>> {
+    let refuse = |why: String| Err(vec![wrong(value.span(), why)]);
+    let wanted = Kind::Command.wanted(name);
+    match value.get_ref() {
+        DeValue::Array(list) => words(name, list, &value.span()),
+        DeValue::String(script) if script.trim().is_empty() => {
+            refuse(format!("{name}: it is empty: write {wanted}"))
+        }
+        DeValue::String(script) => match no_nul(name, script) {
+            Ok(()) => Ok(["/bin/sh", "-c", script].map(OsString::from).into()),
+            Err(why) => refuse(why),
+        },
+        other => refuse(format!("{name}: found {}: write {wanted}", found(other))),
+    }
+}
+
+/// Each a lane that there is. Somebody may have written an address there: what is no name is not repeated.
+fn names_of_lanes(name: &str, list: &DeArray<'_>, lanes: &[String]) -> Result<Given, Vec<Wrong>> {
+    let (mut names, mut all) = (Vec::new(), Vec::new());
+    for element in list {
+        let wanted = Kind::Lanes.wanted(name);
+        let why = match element.get_ref().as_str() {
+            Some(lane) if lanes.iter().any(|known| known == lane) => {
+                names.push(lane.to_owned());
+                continue;
+            }
+            Some(lane) if is_lane_name(lane) => match nearest(lane, lanes.iter().map(String::as_str)) {
+                Some(near) => format!("{name}: there is no lane {lane:?}: did you mean {near:?}?"),
+                None => format!("{name}: there is no lane {lane:?}: write [notify.{lane}] at the top"),
+            },
+            _ => format!("{name}: found what is no name: write {wanted}"),
+        };
+        all.push(Wrong { secret: true, ..wrong(element.span(), why) });
+    }
+    if all.is_empty() { Ok(Given::List(names)) } else { Err(all) }
+}
+
+/// An address without a password, or a reference to one.
+fn address(key: &Key, value: &Spanned<DeValue<'_>>) -> Result<Reference, Wrong> {
+    let name = key.name;
+    let refuse = |why: String| Err(Wrong { secret: true, ..wrong(value.span(), format!("{name}: {why}")) });
+    match value.get_ref() {
+        DeValue::Table(table) => reference(name, table, value.span()),
+        DeValue::String(text) => match Endpoint::parse(text) {
+            Err(why) => refuse(why.to_string()),
+            Ok(_) if has_password(text) => refuse(format!(
+                "an address with a password does not belong into a file: write {name} = {{ env = \"PING_URL\" }}, and set PING_URL where Semel is started"
+            )),
+            Ok(_) => Ok(Reference::Plain(text.to_string())),
+        },
+        other => refuse(format!("found {}: write {}", found(other), key.kind.wanted(name))),
+    }
+}
+
+fn words(name: &str, list: &DeArray<'_>, span: &Range<usize>) -> Result<Vec<OsString>, Vec<Wrong>> {
     if list.first().is_none_or(|word| word.get_ref().as_str() == Some("")) {
         let text = format!("{name}: it names no program: write {}", Kind::Command.wanted(name));
         return Err(vec![wrong(span.clone(), text)]);
@@ -165,7 +219,7 @@ fn words(name: &str, list: &DeArray<'_>, span: &Range<usize>) -> Result<Given, V
             None => all.push(wrong(word.span(), format!("{name}: each word is a text: write it in quotes"))),
         }
     }
-    if all.is_empty() { Ok(Given::Words(words)) } else { Err(all) }
+    if all.is_empty() { Ok(words) } else { Err(all) }
 }
 
 fn params(name: &str, table: &DeTable<'_>) -> Result<Given, Vec<Wrong>> {

@@ -13,6 +13,7 @@
 //! | `stdio`, `terminal`, `environment` | what the command sees |
 //! | `arguments`, `databases`, `full_disk` | bad input: a clear error, and nothing is lost |
 //! | `config` | jobs in `semel.toml` |
+//! | `notify` | lanes that are tried out, pings, and secrets that stay secret |
 //! | `fence_sql` | the fence in the user's own database |
 //! | `inspect` | commands that look, judge and tidy |
 //! | `steps`, `steps_hard`, `matrix` | effects inside a run, in a bad world, and a crash at every boundary |
@@ -30,6 +31,7 @@
 
 mod advise;
 mod arguments;
+#[cfg(feature = "crash-points")]
 mod catch_up;
 mod config;
 mod cost;
@@ -44,6 +46,8 @@ mod inspect;
 mod leases;
 mod ledger;
 mod matrix;
+#[cfg(feature = "http")]
+mod notify;
 mod once;
 mod overlap;
 mod payload;
@@ -59,4 +63,6 @@ mod steps;
 mod steps_hard;
 mod support;
 mod terminal;
+#[cfg(feature = "crash-points")]
+mod watching;
 mod write;

@@ -187,9 +187,7 @@ impl Engine {
         if stands.is_some() {
             return Ok(());
         }
-        let Some((calendar, expect)) = calendar::advance(None, work, occurrence, self.clock.wall_ms()) else {
-            return Ok(());
-        };
+        let (calendar, expect) = (calendar::watched(work, occurrence), Expect::Absent);
         let writes = changes(&[Write::Calendar { calendar, expect }])?;
         match self.store.swap(&writes, Durability::Durable).await {
             // somebody else has begun
