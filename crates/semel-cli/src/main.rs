@@ -50,6 +50,7 @@ fn main() -> ExitCode {
         Command::Demo(args) => commands::demo::run(&common, args),
         Command::Jobs => commands::jobs::run(&common, &around),
         Command::Config(command) => commands::config::run(&common, command, &around),
+        Command::Init(args) => commands::init::run(&common, args, &around),
         Command::Status => commands::status::run(&common, &around),
         Command::Ls(args) => commands::ls::run(&common, args, &around),
         Command::Show(args) => commands::show::run(&common, args, &around),

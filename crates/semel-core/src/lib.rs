@@ -18,6 +18,8 @@
 //! | [`policy`] | what a job asks for, checked, and the times derived from it |
 //! | [`plan`], [`fill`] | what a run is to decide, decided once; and how it gets into a command's arguments |
 //! | [`record`] | how records are named and written in a store |
+//! | [`trigger`] | when another scheduler must fire so that every slot is met |
+//! | [`grid`] | what became of a job's slots, as a calendar |
 //! | [`schedule`] | which slot is due: ticks of a schedule in a time zone |
 //! | [`retention`] | what may be forgotten, and when |
 //! | [`story`] | what happened to a key, in plain words |
@@ -31,6 +33,7 @@ mod conclusion;
 pub mod definition;
 pub mod entry;
 pub mod fill;
+pub mod grid;
 mod json_parser;
 pub mod key;
 pub mod lease;
@@ -47,4 +50,5 @@ pub mod schedule;
 pub mod step;
 pub mod story;
 pub mod token;
+pub mod trigger;
 pub mod work;

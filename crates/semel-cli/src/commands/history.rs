@@ -1,4 +1,4 @@
-//! `semel history JOB`: its attempts, newest first.
+//! `semel history JOB`: the calendar of its slots, and its attempts, newest first.
 
 use semel::engine::ledger::Listed;
 use semel_core::definition::Successes;
@@ -8,9 +8,10 @@ use semel_core::work::Work;
 use serde_json::json;
 
 use super::find::{Newest, ledger};
+use super::history_grid::{Shown, Slots};
 use super::ls::each;
 use crate::args::{Common, HistoryArgs};
-use crate::out::{Voice, print_json, span, when};
+use crate::out::{Voice, print, print_json, span, when};
 use crate::plan::{Surroundings, name};
 use crate::runtime;
 use crate::table::{Table, flexible, line_width, number, style_of, whole};
@@ -33,9 +34,15 @@ pub(crate) fn run(common: &Common, args: &HistoryArgs, around: &Surroundings) ->
     let engine = ledger(common, around)?;
     let mut newest = Newest::new(args.limit);
     let mut successes = Successes::default();
-    let (rows, left_out, unreadable) = runtime()?.block_on(async {
+    let shown = Shown::of(common, args);
+    let mut slots = shown.grid.then(|| Slots::new(common, around, &job));
+    let runtime = runtime()?;
+    let (rows, left_out, unreadable) = runtime.block_on(async {
         let unreadable = each(&engine, Some(&job), &mut |listed| {
             successes.note(&listed.seen.value);
+            if let Some(slots) = &mut slots {
+                slots.note(&listed);
+            }
             for row in rows_of(listed) {
                 newest.push(row.attempt.started_ms, row);
             }
@@ -61,6 +68,17 @@ pub(crate) fn run(common: &Common, args: &HistoryArgs, around: &Surroundings) ->
     if common.json {
         rows.iter().for_each(|row| print_json(as_json(row)));
         return Ok(0);
+    }
+    if let Some(slots) = &slots {
+        let drawn = runtime.block_on(slots.print(&engine, around))?;
+        if !shown.list {
+            let none =
+                || Trouble::input(format!("no work of job {job} has a slot that is a time: say --list"));
+            return if drawn { Ok(0) } else { Err(none()) };
+        }
+        if drawn {
+            print("");
+        }
     }
     tell(&rows, line_width(around));
     if left_out > 0 {

@@ -14,6 +14,8 @@
 //! | `arguments`, `databases`, `full_disk` | bad input: a clear error, and nothing is lost |
 //! | `config` | jobs in `semel.toml` |
 //! | `fence_sql` | the fence in the user's own database |
+//! | `init` | units for other people's schedulers |
+//! | `history` | the calendar of slots |
 //! | `inspect` | commands that look, judge and tidy |
 //! | `steps`, `steps_hard`, `matrix` | effects inside a run, in a bad world, and a crash at every boundary |
 //! | `rehearsal` | a run as if |
@@ -37,6 +39,8 @@ mod environment;
 mod failures;
 mod fence_sql;
 mod full_disk;
+mod history;
+mod init;
 mod inspect;
 mod leases;
 mod ledger;
