@@ -8,6 +8,7 @@ mod postgres;
 mod stats;
 mod test;
 mod tools;
+mod validators;
 
 use std::process::ExitCode;
 

@@ -18,7 +18,8 @@ pub(crate) fn run(filter: &[String]) -> Result<(), String> {
             .args(["nextest", "run", "--workspace", "--all-features", "--no-fail-fast"])
             .args(filter)
             // a test that cannot run here says so in this file, by its name and the reason
-            .env("SEMEL_SKIP_LOG", &skips),
+            .env("SEMEL_SKIP_LOG", &skips)
+            .env("SEMEL_VALIDATORS", crate::validators::folder()),
     );
     let skipped = fs::read_to_string(&skips).unwrap_or_default();
     let _ = fs::remove_file(&skips);

@@ -9,6 +9,18 @@ use crate::postgres;
 const PACKAGES: [(&str, &str); 4] =
     [("strace", "strace"), ("flock", "util-linux"), ("python3", "python3"), ("git", "git")];
 
+/// Readers of what `semel init` prints. Where they cannot be had, the tests that need them skip themselves, by name.
+const READERS: [(&str, &str); 2] = [("systemd-analyze", "systemd"), ("crontab", "cron")];
+
+/// Python's environments, which Debian has in a package of their own.
+const VENV: &str = "python3-venv";
+
+fn has_venv() -> bool {
+    let mut asked = Command::new("python3");
+    asked.args(["-c", "import venv, ensurepip"]).stdout(Stdio::null()).stderr(Stdio::null());
+    asked.status().is_ok_and(|status| status.success())
+}
+
 /// Run it, and fail with its name if it fails.
 pub(crate) fn call(command: &mut Command) -> Result<(), String> {
     let status = command.status().map_err(|why| format!("{command:?}: {why}"))?;
@@ -28,8 +40,11 @@ pub(crate) fn install_missing() -> Result<(), String> {
     if !postgres::has_server() {
         missing.push(postgres::SERVER);
     }
-    let wanted = if postgres::has_psycopg() { None } else { Some(postgres::PSYCOPG) };
-    if missing.is_empty() && wanted.is_none() {
+    let readers = READERS.iter().filter(|(program, _)| find(program).is_none()).map(|(_, package)| *package);
+    let venv = if has_venv() { None } else { Some(VENV) };
+    let psycopg = if postgres::has_psycopg() { None } else { Some(postgres::PSYCOPG) };
+    let wanted: Vec<&str> = psycopg.into_iter().chain(venv).chain(readers).collect();
+    if missing.is_empty() && wanted.is_empty() {
         return Ok(());
     }
     if find("apt-get").is_none() {
@@ -41,7 +56,7 @@ pub(crate) fn install_missing() -> Result<(), String> {
             missing.join(", ")
         ));
     }
-    println!("installing {}", missing.iter().copied().chain(wanted).collect::<Vec<_>>().join(", "));
+    println!("installing {}", missing.iter().chain(&wanted).copied().collect::<Vec<_>>().join(", "));
     let quiet = |words: &[&str]| {
         let mut command = Command::new("apt-get");
         command.args(words).env("DEBIAN_FRONTEND", "noninteractive").stdout(Stdio::null());
@@ -59,9 +74,11 @@ pub(crate) fn install_missing() -> Result<(), String> {
     if !missing.is_empty() {
         install(&missing)?;
     }
-    // where there is no such package, the test of the example in Python skips itself, by its name
-    if wanted.is_some_and(|package| install(&[package]).is_err()) {
-        println!("{} cannot be installed", postgres::PSYCOPG);
+    // where there is no such package, the tests that need it skip themselves, by their names
+    for package in wanted {
+        if install(&[package]).is_err() {
+            println!("{package} cannot be installed");
+        }
     }
     Ok(())
 }

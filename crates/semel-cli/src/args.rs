@@ -13,6 +13,7 @@ use crate::commands::config::ConfigCommand;
 use crate::commands::doctor::DoctorArgs;
 use crate::commands::fence::FenceCommand;
 use crate::commands::gate::GateArgs;
+use crate::commands::init::InitArgs;
 use crate::commands::plan::PlanCommandArgs;
 use crate::commands::push::PushArgs;
 use crate::commands::step::StepArgs;
@@ -117,6 +118,8 @@ pub(crate) enum Command {
     Config(ConfigCommand),
     /// What should be done and is not, what needs a person, who could not be told: exit 1; silent when all is well
     Check(CheckArgs),
+    /// Print units that fire the jobs of semel.toml on their schedules: for cron, systemd, GitHub, Kubernetes, launchd
+    Init(InitArgs),
     /// What is running, what needs a person, what went wrong last
     Status,
     /// List entries of the ledger
@@ -425,6 +428,12 @@ pub(crate) struct HistoryArgs {
     /// At most so many
     #[arg(long, value_name = "N", default_value_t = 50)]
     pub(crate) limit: usize,
+    /// Only the calendar of its slots
+    #[arg(long, conflicts_with = "list")]
+    pub(crate) grid: bool,
+    /// Only the list of its attempts [default: on a terminal both, else the list]
+    #[arg(long)]
+    pub(crate) list: bool,
 }
 
 /// `semel resolve`

@@ -57,6 +57,7 @@ fn main() -> ExitCode {
         Command::Jobs => commands::jobs::run(&common, &around),
         Command::Config(command) => commands::config::run(&common, command, &around),
         Command::Check(args) => commands::check::run(&common, args, &around),
+        Command::Init(args) => commands::init::run(&common, args, &around),
         Command::Status => commands::status::run(&common, &around),
         Command::Ls(args) => commands::ls::run(&common, args, &around),
         Command::Show(args) => commands::show::run(&common, args, &around),

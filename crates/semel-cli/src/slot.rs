@@ -67,7 +67,7 @@ pub(crate) struct Terms {
     pub(crate) schedule: Schedule,
     pub(crate) grace_ms: u64,
     catch_up: CatchUp,
-    max_late: MaxLate,
+    pub(crate) max_late: MaxLate,
 }
 
 /// What becomes of slots that were missed.
@@ -170,7 +170,8 @@ fn meant(text: &str, now: Timestamp) -> Result<Timestamp, Trouble> {
     Ok(meant)
 }
 
-fn named(name: &str, around: &Surroundings) -> Result<TimeZone, Trouble> {
+/// The zone of this name.
+pub(crate) fn named(name: &str, around: &Surroundings) -> Result<TimeZone, Trouble> {
     if let Some(zone) = from_file(name, around) {
         return Ok(zone);
     }
@@ -181,7 +182,8 @@ fn named(name: &str, around: &Surroundings) -> Result<TimeZone, Trouble> {
     })
 }
 
-fn system(around: &Surroundings) -> Result<TimeZone, Trouble> {
+/// The machine's own zone.
+pub(crate) fn system(around: &Surroundings) -> Result<TimeZone, Trouble> {
     let name = match around.get("TZ") {
         Some(value) => value.to_str().map(|text| text.trim_start_matches(':').to_owned()),
         None => std::fs::read_link("/etc/localtime").ok().and_then(|target| {

@@ -19,6 +19,8 @@
 //! | [`policy`] | what a job asks for, checked, and the times derived from it |
 //! | [`plan`], [`fill`] | what a run is to decide, decided once; and how it gets into a command's arguments |
 //! | [`record`] | how records are named and written in a store |
+//! | [`trigger`] | when another scheduler must fire so that every slot is met |
+//! | [`grid`] | what became of a job's slots, as a calendar |
 //! | [`schedule`] | which slot is due: ticks of a schedule in a time zone |
 //! | [`calendar`] | which slots are accounted for, which were missed, which are owed |
 //! | [`alarm`] | which anomalies are told to a person, and what waits to be told |
@@ -39,6 +41,7 @@ mod conclusion;
 pub mod definition;
 pub mod entry;
 pub mod fill;
+pub mod grid;
 mod json_parser;
 pub mod key;
 pub mod lease;
@@ -55,4 +58,5 @@ pub mod schedule;
 pub mod step;
 pub mod story;
 pub mod token;
+pub mod trigger;
 pub mod work;

@@ -41,7 +41,7 @@ use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp, ToSpan};
 
 use crate::name::Slot;
-use cron::Expression;
+pub(crate) use cron::{ALL_HOURS, Expression};
 
 /// The longest text that is read as a schedule.
 const TEXT_LIMIT: usize = 256;
@@ -54,8 +54,9 @@ pub struct Schedule {
     rule: Rule,
 }
 
+/// What kind it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Rule {
+pub(crate) enum Rule {
     Dates(Dates),
     /// Every so many seconds since the epoch; they divide a day evenly.
     Interval(i64),
@@ -64,7 +65,7 @@ enum Rule {
 
 /// Days, weeks and months: each is known by the date it starts with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Dates {
+pub(crate) enum Dates {
     Day,
     Week,
     Month,
@@ -170,6 +171,11 @@ impl Schedule {
     /// The schedule as it was written.
     pub fn as_str(&self) -> &str {
         &self.text
+    }
+
+    /// What it is made of, for whoever says it to another scheduler.
+    pub(crate) fn rule(&self) -> &Rule {
+        &self.rule
     }
 
     /// Do its ticks depend on the time zone?

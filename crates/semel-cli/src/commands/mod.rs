@@ -17,6 +17,8 @@ mod find;
 pub(crate) mod gate;
 pub(crate) mod gc;
 pub(crate) mod history;
+mod history_grid;
+pub(crate) mod init;
 pub(crate) mod jobs;
 pub(crate) mod lease;
 pub(crate) mod ls;

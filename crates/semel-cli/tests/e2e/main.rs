@@ -15,6 +15,8 @@
 //! | `config` | jobs in `semel.toml` |
 //! | `notify` | lanes that are tried out, pings, and secrets that stay secret |
 //! | `fence_sql` | the fence in the user's own database |
+//! | `init` | units for other people's schedulers |
+//! | `history` | the calendar of slots |
 //! | `inspect` | commands that look, judge and tidy |
 //! | `steps`, `steps_hard`, `matrix` | effects inside a run, in a bad world, and a crash at every boundary |
 //! | `rehearsal` | a run as if |
@@ -42,6 +44,8 @@ mod environment;
 mod failures;
 mod fence_sql;
 mod full_disk;
+mod history;
+mod init;
 mod inspect;
 mod leases;
 mod ledger;

@@ -166,3 +166,24 @@ fn a_hang_up_ends_the_tree() {
     home.run("--job a --once --if-busy fail", "echo x >> effects").exits(0);
     assert_eq!(home.lines("effects").len(), 1);
 }
+
+#[test]
+fn history_on_a_terminal_is_a_calendar_in_colour_and_the_list() {
+    let home = crate::history::lived_in();
+    let screen_of = |no_colour: bool| {
+        let mut command = home.semel(["history", "publish"]);
+        command.env("TERM", "xterm-256color");
+        if no_colour {
+            command.env("NO_COLOR", "1");
+        }
+        let mut terminal = Terminal::run(command);
+        assert_eq!(terminal.end(), 0);
+        terminal.see("publish@v2");
+        terminal.screen()
+    };
+    let screen = screen_of(false);
+    assert!(screen.contains("Mon \x1b[32m■"), "{screen:?}");
+    assert!(screen.find("Mon") < screen.find("STARTED"), "{screen:?}");
+    let plain = screen_of(true);
+    assert!(plain.contains("Mon ■") && !plain.contains('\x1b'), "{plain:?}");
+}

@@ -19,19 +19,19 @@ const SEARCH_DAYS: u32 = 41 * 366;
 const CALENDAR_DAYS: u64 = 146_097;
 /// More than there are changes of the clocks in that time.
 const SEARCH_CHANGES: u32 = 1_000;
-const ALL_HOURS: u32 = 0xff_ffff;
+pub(crate) const ALL_HOURS: u32 = 0xff_ffff;
 
 /// What a crontab line names. Bit n of a set stands for the value n.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Expression {
-    minutes: u64,
-    hours: u32,
-    days: u32,
-    months: u16,
+pub(crate) struct Expression {
+    pub(crate) minutes: u64,
+    pub(crate) hours: u32,
+    pub(crate) days: u32,
+    pub(crate) months: u16,
     /// 0 is Sunday.
-    weekdays: u8,
+    pub(crate) weekdays: u8,
     /// Both fields of days are restricted: either suffices.
-    either: bool,
+    pub(crate) either: bool,
 }
 
 impl Expression {
@@ -115,7 +115,7 @@ impl Expression {
         None
     }
 
-    fn real_after(&self, tz: &TimeZone, moment: Timestamp) -> Option<Timestamp> {
+    pub(crate) fn real_after(&self, tz: &TimeZone, moment: Timestamp) -> Option<Timestamp> {
         let mut from = moment.checked_add(wall::SECOND).ok()?;
         for _ in 0..SEARCH_CHANGES {
             let offset = tz.to_offset(from);
