@@ -485,6 +485,7 @@ pub(crate) fn intent(before: Option<&Entry>, ask: &Attempted<'_>) -> Entry {
         proven: None,
         result: None,
         output: None,
+        forgotten: None,
         terms: ask.terms.clone(),
     });
     mark_vanished(&mut next);

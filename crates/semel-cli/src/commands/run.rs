@@ -2,7 +2,7 @@
 
 use semel::engine::{Engine, Event, Ran, Report, RunPlan};
 use semel_core::claim::Busy;
-use semel_core::entry::{Ending, Entry, State};
+use semel_core::entry::{Ending, Entry, Forgotten, State};
 use semel_core::lease::Before;
 use semel_core::payload::Change;
 use semel_core::story::{Next, ended};
@@ -119,7 +119,7 @@ fn waits_for_itself<'a>(report: &'a Report, around: &Surroundings) -> Option<&'a
 fn tell(voice: &Voice, event: &Event<'_>) {
     match event {
         Event::Waiting(busy) => voice.detail(|| format!("waiting: {}", held(busy))),
-        Event::Claimed { begin, before, after_lost } => {
+        Event::Claimed { begin, before, after_lost, forgotten } => {
             let how = match before {
                 Before::Nothing | Before::Free | Before::Ours => "",
                 Before::Lapsed => ", taken over from a holder whose lease lapsed",
@@ -128,6 +128,16 @@ fn tell(voice: &Voice, event: &Event<'_>) {
             let lost = if *after_lost { ", after an attempt that was lost" } else { "" };
             let (resource, token, n) = (&begin.resource, begin.grant.token, begin.attempt);
             voice.detail(|| format!("attempt {n} holds {resource} with token {token}{how}{lost}"));
+            if let (Some(Forgotten { done_ms, at_ms, remember_ms }), Some(work)) = (forgotten, &begin.work) {
+                voice.mention(|| {
+                    format!(
+                        "{work} is done again: it was done at {}, and gc forgot that at {} (--remember {})",
+                        when(*done_ms),
+                        when(*at_ms),
+                        span(*remember_ms)
+                    )
+                });
+            }
         }
         Event::Probed(answer) => voice.detail(|| format!("probe: {answer:?}")),
         Event::Renewed => voice.detail(|| "lease renewed".to_owned()),

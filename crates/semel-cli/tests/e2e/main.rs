@@ -28,6 +28,7 @@
 #![allow(clippy::disallowed_methods)]
 
 mod arguments;
+mod bad_words;
 mod config;
 mod cost;
 mod crash;
