@@ -189,7 +189,7 @@ pub(crate) struct RunArgs {
     #[arg(long)]
     pub(crate) rehearse: bool,
     /// Exit with this code when rightly skipped
-    #[arg(long, value_name = "N", help_heading = "Policies")]
+    #[arg(long, value_name = "N", help_heading = "Policies", value_parser = code, allow_negative_numbers = true)]
     pub(crate) skip_code: Option<u8>,
     /// The command and its arguments
     #[arg(last = true, value_name = "CMD")]
@@ -289,10 +289,10 @@ pub(crate) struct PolicyArgs {
     #[arg(long, value_name = "DUR")]
     pub(crate) probe_timeout: Option<String>,
     /// Failures in a row before quarantine; 0 for none [default: 3]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = count, allow_negative_numbers = true)]
     pub(crate) max_failures: Option<u32>,
     /// More tries inside this invocation [default: 0]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = count, allow_negative_numbers = true)]
     pub(crate) retries: Option<u32>,
     /// Pause before the first of them, doubled each time, with jitter [default: 1s]
     #[arg(long, value_name = "DUR")]
@@ -303,6 +303,16 @@ pub(crate) struct PolicyArgs {
     /// How long the mark "done" is kept [default: for ever]
     #[arg(long, value_name = "DUR")]
     pub(crate) remember: Option<String>,
+}
+
+/// A number from 0; said in words that people use.
+fn count(text: &str) -> Result<u32, String> {
+    text.parse().map_err(|_| format!("write a number from 0 to {}", u32::MAX))
+}
+
+/// An exit code.
+fn code(text: &str) -> Result<u8, String> {
+    text.parse().map_err(|_| "write an exit code from 0 to 255".to_owned())
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -4,7 +4,7 @@ use semel_core::canonical::{self, Pointer};
 use semel_core::payload::Fingerprint;
 
 use crate::args::RunArgs;
-use crate::plan::read_bounded;
+use crate::plan::{quoted, read_bounded};
 use crate::trouble::Trouble;
 
 /// Fields of nothing.
@@ -20,7 +20,9 @@ pub(crate) fn payload(args: &RunArgs) -> Result<Option<Fingerprint>, Trouble> {
     let volatile = args
         .volatile
         .iter()
-        .map(|text| Pointer::new(text).map_err(|why| Trouble::config(format!("--volatile {text:?}: {why}"))))
+        .map(|text| {
+            Pointer::new(text).map_err(|why| Trouble::config(format!("--volatile {}: {why}", quoted(text))))
+        })
         .collect::<Result<Vec<_>, _>>()?;
     let Some(path) = &args.payload else {
         if volatile.is_empty() {

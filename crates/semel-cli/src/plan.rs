@@ -17,7 +17,7 @@ use semel_core::entry::CommandMark;
 use semel_core::name::{Name, Slot};
 use semel_core::owner::Owner;
 use semel_core::policy::{IfBusy, OnLost, Policy, PolicyError};
-use semel_core::work::{Work, parse_params};
+use semel_core::work::{Fields, Work, parse_params};
 
 use crate::args::{Common, OnLostArg, PolicyArgs, RunArgs, WhatArgs};
 use crate::config::search::Places;
@@ -26,7 +26,7 @@ use crate::definition;
 use crate::neighbours::ThisHost;
 use crate::notify::{self, Notify};
 use crate::payload::{payload, volatile_alone};
-use crate::planner::{Fill, Planner};
+use crate::planner::{self, Fill, Planner};
 use crate::site::Site;
 use crate::slot::{self, Due};
 use crate::trouble::Trouble;
@@ -198,7 +198,7 @@ pub(crate) fn sqlite_path(url: &str) -> Result<PathBuf, Trouble> {
             let path = path.strip_prefix("//").unwrap_or(path);
             if path.is_empty() {
                 return Err(Trouble::config(
-                    "--store sqlite: needs a path, as in sqlite:/var/lib/semel/ledger.db",
+                    "--store sqlite: has no path: write its path, as in sqlite:/var/lib/semel/ledger.db",
                 ));
             }
             Ok(PathBuf::from(path))
@@ -206,7 +206,9 @@ pub(crate) fn sqlite_path(url: &str) -> Result<PathBuf, Trouble> {
         Some((scheme, _)) => {
             Err(Trouble::config(format!("--store: this build knows no store {scheme:?}: use sqlite:PATH")))
         }
-        None => Err(Trouble::config("--store takes an address like sqlite:/var/lib/semel/ledger.db")),
+        None => Err(Trouble::config(
+            "--store is no address: write it as in --store sqlite:/var/lib/semel/ledger.db",
+        )),
     }
 }
 
@@ -259,10 +261,21 @@ pub(crate) fn me() -> Owner {
     }
 }
 
+/// What was given, in quotes, and not longer than anybody reads.
+pub(crate) fn quoted(text: &str) -> String {
+    const SHOWN: usize = 80;
+    match text.char_indices().nth(SHOWN) {
+        Some((end, _)) => format!("{:?}…", text.get(..end).unwrap_or_default()),
+        None => format!("{text:?}"),
+    }
+}
+
 /// A length of time as people write it: 90s, 1h30m, 500ms, 7d.
 pub(crate) fn duration_ms(flag: &str, text: &str) -> Result<u64, Trouble> {
-    let wrong =
-        || Trouble::config(format!("{flag} {text:?} is not a length of time: write 500ms, 90s, 1h30m or 7d"));
+    let wrong = || {
+        let given = quoted(text);
+        Trouble::config(format!("{flag} {given} is not a length of time: write 500ms, 90s, 1h30m or 7d"))
+    };
     if text.starts_with(['-', 'P', 'p']) || text.trim() != text {
         return Err(wrong());
     }
@@ -273,8 +286,10 @@ pub(crate) fn duration_ms(flag: &str, text: &str) -> Result<u64, Trouble> {
 
 /// A number of bytes as people write it: 512, 64KiB, 16MiB, 1G.
 pub(crate) fn size(flag: &str, text: &str) -> Result<u64, Trouble> {
-    let wrong =
-        || Trouble::config(format!("{flag} {text:?} is not a size: write 4096, 64KiB, 16MiB or 1GiB"));
+    let wrong = || {
+        let given = quoted(text);
+        Trouble::config(format!("{flag} {given} is not a size: write 4096, 64KiB, 16MiB or 1GiB"))
+    };
     let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (digits, unit) = text.split_at(end);
     let shift = match unit {
@@ -311,7 +326,7 @@ pub(crate) fn because(text: &str) -> Result<&str, Trouble> {
 
 /// A name as it was typed.
 pub(crate) fn name(flag: &str, text: &str) -> Result<Name, Trouble> {
-    Name::new(text).map_err(|why| Trouble::config(format!("{flag} {text:?}: {why}")))
+    Name::new(text).map_err(|why| Trouble::config(format!("{flag} {}: {why}", quoted(text))))
 }
 
 /// A run, ready.
@@ -401,11 +416,12 @@ pub(crate) fn check(args: &RunArgs) -> Result<(), Trouble> {
         ..args.what.clone()
     };
     if what.is_said() {
-        work(&job, &what, None)?;
+        planner::check(args, &work(&job, &what, None)?)?;
     }
     let resource = args.resource.as_deref().map_or(Ok(job), |text| name("--resource", text))?;
     resources(resource, &args.or)?;
-    policy(&args.policy)?;
+    let (policy, _) = policy(&args.policy)?;
+    slot::check_remember(&args.what, policy.remember_ms)?;
     notify::check(args)?;
     match (&args.payload, args.volatile.is_empty()) {
         (None, false) => Err(volatile_alone()),
@@ -452,6 +468,7 @@ fn run_at(common: &Common, args: &RunArgs, around: &Surroundings, due: Option<Du
     let resource = args.resource.as_deref().map_or(Ok(job), |text| name("--resource", text))?;
     let resources = resources(resource, &args.or)?;
     let (policy, probe) = policy(&args.policy)?;
+    slot::check_remember(&args.what, policy.remember_ms)?;
     let notify = notify::resolve(common, args, around)?;
     let payload = payload(args)?;
     let command = program_at(&args.command, around, site)?;
@@ -486,7 +503,7 @@ pub(crate) fn resources(first: Name, or: &[String]) -> Result<Vec<Name>, Trouble
     for text in or {
         let other = name("--or", text)?;
         if resources.contains(&other) {
-            return Err(Trouble::config(format!("--or {text:?} is named twice")));
+            return Err(Trouble::config(format!("--or {text:?} is named twice: leave one out")));
         }
         resources.push(other);
     }
@@ -500,12 +517,12 @@ pub(crate) fn work(job: &Name, what: &WhatArgs, due: Option<&Due>) -> Result<Wor
     let more = due.is_some() || what.is_more();
     if *always && (*once || more) {
         return Err(Trouble::config(
-            "--always goes alone: without --once, --every, --slot, --with and --key",
+            "--always goes alone: leave out --once, --every, --slot, --with and --key",
         ));
     }
     if *once && more {
         return Err(Trouble::config(
-            "--once goes alone: a schedule, a slot, parameters or a key say by themselves what is done once",
+            "--once goes alone: a schedule, a slot, parameters or a key say by themselves what is done once; leave out one or the other",
         ));
     }
     if *always {
@@ -516,12 +533,10 @@ pub(crate) fn work(job: &Name, what: &WhatArgs, due: Option<&Due>) -> Result<Wor
     }
     let slot = slot
         .as_deref()
-        .map(Slot::new)
-        .transpose()
-        .map_err(|why| Trouble::config(format!("--slot: {why}")))?
+        .map(|text| Slot::new(text).map_err(|why| Trouble::config(format!("--slot {}: {why}", quoted(text)))))
+        .transpose()?
         .or_else(|| due.map(|due| due.tick.slot.clone()));
-    let with = parse_params(with.iter().map(String::as_str))
-        .map_err(|why| Trouble::config(format!("--with: {why}")))?;
+    let with = params(with)?;
     let made = match (slot, key) {
         (slot, Some(key)) => Work::keyed(job, key, slot, with),
         (Some(slot), None) => Work::in_slot(job, slot, with),
@@ -534,7 +549,26 @@ pub(crate) fn work(job: &Name, what: &WhatArgs, due: Option<&Due>) -> Result<Wor
         }
         (None, None) => Work::with(job, with),
     };
-    made.map_err(|why| Trouble::config(why.to_string()))
+    made.map_err(|why| {
+        let flag = match (why.pointer().as_str(), key) {
+            ("/key", Some(key)) => format!("--key {}", quoted(key)),
+            (pointer, _) if pointer.starts_with("/with") => "--with".to_owned(),
+            _ => "the work".to_owned(),
+        };
+        Trouble::config(format!("{flag}: {}", why.what()))
+    })
+}
+
+/// The parameters; or which of them is none, and why.
+fn params(words: &[String]) -> Result<Fields, Trouble> {
+    let read = |words: &[String]| parse_params(words.iter().map(String::as_str));
+    read(words).map_err(|why| {
+        // the first that cannot be had together with those before it
+        let at = (1..=words.len()).find(|n| read(words.get(..*n).unwrap_or_default()).is_err());
+        let given = at.and_then(|n| words.get(n - 1)).map(String::as_str).unwrap_or_default();
+        let (given, place, what) = (quoted(given), why.pointer(), why.what());
+        Trouble::config(format!("--with {given}: at {place}: {what}; write K=V, or K:=JSON"))
+    })
 }
 
 /// The policies, checked.
@@ -577,13 +611,19 @@ pub(crate) fn policy(args: &PolicyArgs) -> Result<(Policy, Option<Probe>), Troub
 
 /// What to do when busy.
 pub(crate) fn if_busy(text: &str) -> Result<IfBusy, Trouble> {
+    let wrong = || {
+        let given = quoted(text);
+        Trouble::config(format!(
+            "--if-busy {given}: write skip, wait=DUR (a length of time, as in wait=5m) or fail"
+        ))
+    };
     match text.split_once('=') {
         None if text == "skip" => Ok(IfBusy::Skip),
         None if text == "fail" => Ok(IfBusy::Fail),
-        Some(("wait", length)) => Ok(IfBusy::Wait { for_ms: duration_ms("--if-busy wait", length)? }),
-        _ => {
-            Err(Trouble::config(format!("--if-busy {text:?}: write skip, wait=DUR (as in wait=5m) or fail")))
+        Some(("wait", length)) => {
+            duration_ms("", length).map(|for_ms| IfBusy::Wait { for_ms }).map_err(|_| wrong())
         }
+        _ => Err(wrong()),
     }
 }
 

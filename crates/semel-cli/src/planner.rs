@@ -22,7 +22,8 @@ use serde_json::{Map, Value};
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
 
-use crate::plan::{Program, Surroundings, read_bounded};
+use crate::args::RunArgs;
+use crate::plan::{Program, Surroundings, quoted, read_bounded};
 use crate::site::Site;
 use crate::trouble::Trouble;
 
@@ -49,6 +50,16 @@ pub(crate) struct PlanArgs {
 }
 
 impl PlanArgs {
+    /// The flags that were given.
+    fn said(&self) -> Vec<&'static str> {
+        let flags = [
+            ("--choose", !self.choose.is_empty()),
+            ("--recent", !self.recent.is_empty()),
+            ("--plan", self.plan.is_some()),
+        ];
+        flags.into_iter().filter(|(_, said)| *said).map(|(flag, _)| flag).collect()
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.choose.is_empty() && self.recent.is_empty() && self.plan.is_none() && self.plan_cmd.is_none()
     }
@@ -65,25 +76,22 @@ pub(crate) struct Planner {
 impl Planner {
     /// As far as it can be known before the command has spoken.
     pub(crate) fn resolve(args: &PlanArgs, work: &Work) -> Result<Planner, Trouble> {
-        let wrong = |flag: &str, why: &dyn std::fmt::Display| Trouble::config(format!("{flag} {why}"));
         if work.is_always() {
             return Err(Trouble::config(
-                "a plan is pinned to a work that can be done, and --always has none: use --slot, --with, --key or --once",
+                "a plan is pinned to a work that can be done, and --always has none: use --every, --slot, --with, --key or --once",
             ));
         }
-        let choose = args.choose.iter().map(|text| Choice::parse(text)).collect::<Result<_, _>>();
-        let recent = args.recent.iter().map(|text| Recent::parse(text)).collect::<Result<_, _>>();
+        let choose = all("--choose", &args.choose, Choice::parse)?;
+        let recent = all("--recent", &args.recent, Recent::parse)?;
         let given = args.plan.as_ref().map(|path| {
             let wrong =
                 |why: String| Trouble::input(format!("--plan {}: {why}; nothing was run", path.display()));
-            object(&read_bounded(path, PLAN_LIMIT as u64).map_err(wrong)?).map_err(wrong)
+            let unread = |why| wrong(format!("{why}: write the path of a file that can be read"));
+            let no_object = |why| wrong(format!("{why}; write a JSON object, as in {{\"topic\": \"rust\"}}"));
+            object(&read_bounded(path, PLAN_LIMIT as u64).map_err(unread)?).map_err(no_object)
         });
-        let ask = PlanAsk {
-            choose: choose.map_err(|why| wrong("--choose", &why))?,
-            recent: recent.map_err(|why| wrong("--recent", &why))?,
-            given: given.transpose()?.unwrap_or_default(),
-        };
-        ask.check().map_err(|why| Trouble::config(why.to_string()))?;
+        let ask = PlanAsk { choose, recent, given: given.transpose()?.unwrap_or_default() };
+        ask.check().map_err(|why| Trouble::config(format!("{}: {why}", args.said().join(", "))))?;
         Ok(Planner { ask, command: args.plan_cmd.clone(), site: Site::default() })
     }
 
@@ -105,7 +113,11 @@ impl Planner {
             env.retain(|(name, _)| self.site.env.iter().all(|(own, _)| own != name));
             env.extend(self.site.env.iter().cloned());
             let said = ask_command(command, env, self.site.directory.clone(), COMMAND_TIME).await;
-            let members = said.map_err(|why| Unplanned::Wrong(format!("--plan-cmd: {why}")))?;
+            let members = said.map_err(|why| {
+                Unplanned::Wrong(format!(
+                    "--plan-cmd: {why}; write one that prints a JSON object and ends with 0"
+                ))
+            })?;
             for (name, value) in members {
                 plan = plan.with(&name, value)?;
             }
@@ -120,12 +132,37 @@ impl Planner {
     }
 }
 
+/// Can what is said of the plan and of placeholders be had, as far as it is known without the plan's file?
+pub(crate) fn check(args: &RunArgs, work: &Work) -> Result<(), Trouble> {
+    let known = PlanArgs { plan: None, ..args.plan.clone() };
+    let program = Program { path: PathBuf::new(), argv: args.command.clone(), site: Site::default() };
+    let fill = args.fill.then(|| Fill::parse(&program, work)).transpose()?;
+    let needs_a_plan = fill.as_ref().is_some_and(Fill::needs_a_plan);
+    if args.plan.is_empty() && !needs_a_plan {
+        return Ok(());
+    }
+    let planner = Planner::resolve(&known, work)?;
+    match fill.filter(|_| args.plan.plan.is_none()) {
+        Some(fill) => fill.check(&planner),
+        None => Ok(()),
+    }
+}
+
+fn all<T, E: std::fmt::Display>(
+    flag: &str,
+    texts: &[String],
+    parse: fn(&str) -> Result<T, E>,
+) -> Result<Vec<T>, Trouble> {
+    let wrong = |text: &str, why: E| Trouble::config(format!("{flag} {}: {why}", quoted(text)));
+    texts.iter().map(|text| parse(text).map_err(|why| wrong(text, why))).collect()
+}
+
 fn object(bytes: &[u8]) -> Result<Map<String, Value>, String> {
     let text = std::str::from_utf8(bytes).map_err(|_| "it is not UTF-8".to_owned())?;
     match canonical::parse(text) {
         Ok(Value::Object(members)) => Ok(members),
-        Ok(_) => Err("it is JSON, but no object: a plan has names".to_owned()),
-        Err(why) => Err(format!("it is not JSON: {why}")),
+        Ok(_) => Err("it is JSON, but no object".to_owned()),
+        Err(why) => Err(format!("it is not JSON: {}", why.to_string().trim_start_matches("JSON: "))),
     }
 }
 

@@ -5,18 +5,14 @@
 
 use std::path::Path;
 
-use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use semel_core::calendar::{CatchUp, Occurrence};
-use semel_core::schedule::{Schedule, Tick, scheduled_for};
+use semel_core::schedule::{self, NotDue, Schedule, Tick, scheduled_for};
 
 use crate::args::WhatArgs;
 use crate::out::span;
-use crate::plan::{Surroundings, duration_ms, read_bounded};
+use crate::plan::{Surroundings, duration_ms, quoted, read_bounded};
 use crate::trouble::Trouble;
-
-/// How far ahead of ours the clock of a scheduler may be.
-const AHEAD_MS: i64 = 5 * 60 * 1000;
 
 /// The slot that is due, and since when.
 #[derive(Clone, Debug)]
@@ -26,8 +22,8 @@ pub(crate) struct Due {
     pub(crate) zone: TimeZone,
     pub(crate) catch_up: CatchUp,
     grace_ms: u64,
-    max_late: MaxLate,
-    late_ms: u64,
+    max_late: Option<String>,
+    start_within_ms: Option<u64>,
 }
 
 impl Due {
@@ -39,7 +35,7 @@ impl Due {
 
     /// How long it may take to begin, from now on; nothing left means too late.
     pub(crate) fn start_within_ms(&self) -> Option<u64> {
-        self.max_late.as_ref().map(|(_, most_ms)| most_ms.saturating_sub(self.late_ms))
+        self.start_within_ms
     }
 
     /// When it fell due, as people read it there.
@@ -49,7 +45,7 @@ impl Due {
 
     /// Why it is not begun any more, and what to do.
     pub(crate) fn too_late(&self) -> String {
-        let most = self.max_late.as_ref().map_or("", |(text, _)| text.as_str());
+        let most = self.max_late.as_deref().unwrap_or_default();
         format!(
             "it was due at {}, and {most} after that has passed; the next slot is not affected, and to run \
              this one all the same, say --slot {} instead of --every",
@@ -111,7 +107,7 @@ pub(crate) fn schedule(what: &WhatArgs) -> Result<Option<Terms>, Trouble> {
         ));
     }
     let schedule =
-        Schedule::parse(every).map_err(|why| Trouble::config(format!("--every {every:?} {why}")))?;
+        Schedule::parse(every).map_err(|why| Trouble::config(format!("--every {} {why}", quoted(every))))?;
     let catch_up = what.catch_up.as_deref().map_or(Ok(CatchUp::default()), catch_up)?;
     if what.keep_going && !matches!(catch_up, CatchUp::All { .. }) {
         return Err(Trouble::config("--keep-going goes with several slots: say --catch-up all=DUR too"));
@@ -133,16 +129,21 @@ pub(crate) fn due(what: &WhatArgs, around: &Surroundings) -> Result<Option<Due>,
     let (Some(terms), Some(every)) = (schedule(what)?, &what.every) else { return Ok(None) };
     let Terms { schedule, grace_ms, catch_up, max_late } = terms;
     let zone = zone(&schedule, what.tz.as_deref(), around)?;
-    let now = around.now()?;
-    let meant = match &what.scheduled_for {
-        Some(text) => meant(text, now)?,
-        None => now,
+    let text = what.scheduled_for.as_deref();
+    let wrong = |why: &dyn std::fmt::Display| {
+        Trouble::config(format!("--scheduled-for {} {why}", quoted(text.unwrap_or_default())))
     };
-    let tick = schedule
-        .tick_at_or_before(&zone, meant)
-        .ok_or_else(|| Trouble::config(format!("--every {every:?} has no time at or before {meant}")))?;
-    let late_ms = u64::try_from(now.as_millisecond() - tick.at.as_millisecond()).unwrap_or(0);
-    Ok(Some(Due { tick, schedule, zone, catch_up, grace_ms, max_late, late_ms }))
+    let meant = text.map(scheduled_for).transpose().map_err(|why| wrong(&why))?;
+    let due = schedule::due(&schedule, &zone, around.now()?, meant).map_err(|why| match why {
+        NotDue::Ahead { .. } => wrong(&why),
+        NotDue::Nothing(_) if text.is_some() => {
+            wrong(&format!("is too long ago: --every {every:?} {why}; write a later time"))
+        }
+        NotDue::Nothing(_) => Trouble::config(format!("--every {every:?} {why}: set the machine's clock")),
+    })?;
+    let start_within_ms = max_late.as_ref().map(|(_, most_ms)| due.start_within_ms(*most_ms));
+    let max_late = max_late.map(|(text, _)| text);
+    Ok(Some(Due { tick: due.tick, schedule, zone, catch_up, grace_ms, max_late, start_within_ms }))
 }
 
 /// The time zone of a schedule.
@@ -158,16 +159,14 @@ pub(crate) fn zone(
     }
 }
 
-/// The time that the scheduler had in mind.
-fn meant(text: &str, now: Timestamp) -> Result<Timestamp, Trouble> {
-    let wrong = |why: String| Trouble::config(format!("--scheduled-for {text:?} {why}"));
-    let meant = scheduled_for(text).map_err(|why| wrong(why.to_string()))?;
-    if meant.as_millisecond() - now.as_millisecond() > AHEAD_MS {
-        return Err(wrong(format!(
-            "lies in the future (it is {now} here): a slot is never run before it is due"
-        )));
-    }
-    Ok(meant)
+/// Is what is done remembered for as long as its slot can be the last one due?
+pub(crate) fn check_remember(what: &WhatArgs, remember_ms: Option<u64>) -> Result<(), Trouble> {
+    let (Some(remember_ms), Some(terms)) = (remember_ms, schedule(what)?) else { return Ok(()) };
+    let within_ms = match terms.catch_up {
+        CatchUp::All { within_ms } => within_ms,
+        CatchUp::Latest | CatchUp::None => 0,
+    };
+    terms.schedule.check_remember(remember_ms, within_ms).map_err(|why| Trouble::config(why.to_string()))
 }
 
 /// The zone of this name.
@@ -177,7 +176,8 @@ pub(crate) fn named(name: &str, around: &Surroundings) -> Result<TimeZone, Troub
     }
     TimeZone::get(name).map_err(|_| {
         Trouble::config(format!(
-            "--tz {name:?} is no time zone: write a name of the IANA database, such as Europe/Berlin or UTC"
+            "--tz {} is no time zone: write a name of the IANA database, such as Europe/Berlin or UTC",
+            quoted(name)
         ))
     })
 }

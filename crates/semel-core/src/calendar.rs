@@ -283,13 +283,26 @@ pub fn within(calendar: &Calendar, occurrence: &Occurrence, within_ms: u64, now_
 
 /// Is the work of this slot still to be done, and by a run rather than a person?
 pub fn is_owed(entry: Option<&Entry>, max_failures: u32) -> bool {
-    match entry.map(|entry| (&entry.state, entry.failures)) {
-        None => true,
-        Some((State::Failed { .. }, failures)) => !is_capped(failures, max_failures),
+    let Some(entry) = entry else { return true };
+    match &entry.state {
+        State::Failed { .. } => !is_capped(entry.failures, max_failures),
+        // what is left of one that was done and forgotten is open too
+        State::Open { .. } => !entry.is_trace(),
         // whether it is lost, its claim finds out
-        Some((State::Missed { .. } | State::Open { .. } | State::Running { .. }, _)) => true,
-        Some((State::Done { .. } | State::Quarantined | State::InDoubt { .. }, _)) => false,
+        State::Missed { .. } | State::Running { .. } => true,
+        State::Done { .. } | State::Quarantined | State::InDoubt { .. } => false,
     }
+}
+
+/// Is it owed without anybody asking for it by name? Every slot of a series that is owed has an entry: one without was
+/// never expected, or was forgotten.
+pub fn is_caught_up(entry: Option<&Entry>, max_failures: u32) -> bool {
+    entry.is_some() && is_owed(entry, max_failures)
+}
+
+/// Was it done?
+pub fn was_done(entry: &Entry) -> bool {
+    matches!(entry.state, State::Done { .. }) || entry.is_trace()
 }
 
 /// Until when a slot has its grace.

@@ -81,8 +81,22 @@ pub struct Entry {
     /// What a step's last attempt wrote.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<Output>,
+    /// It was done before, and that was forgotten: what is done since is done again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub forgotten: Option<Forgotten>,
     /// The terms of the last claim, so that what happens next can be told without its command line.
     pub terms: Terms,
+}
+
+/// What is left of a mark "done" that was forgotten.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Forgotten {
+    /// When it was done.
+    pub done_ms: u64,
+    /// When that was forgotten.
+    pub at_ms: u64,
+    /// How long it was to be remembered.
+    pub remember_ms: u64,
 }
 
 /// What a step's command wrote, kept in pieces beside its entry.
@@ -390,6 +404,7 @@ impl Entry {
             proven: None,
             result: None,
             output: None,
+            forgotten: None,
             terms,
         }
     }
@@ -397,6 +412,17 @@ impl Entry {
     /// The attempt under way or the last one.
     pub fn last_attempt(&self) -> Option<&Attempt> {
         self.log.last()
+    }
+
+    /// It was done before and that was forgotten, and this is its first attempt since: a run that is caused by it.
+    pub fn is_again(&self) -> Option<&Forgotten> {
+        self.forgotten.as_ref().filter(|_| self.log.len() <= 1)
+    }
+
+    /// Nothing is left of it but that it was done once: no entry any more to those who list entries.
+    pub fn is_trace(&self) -> bool {
+        let untouched = self.log.is_empty() && self.verdicts.is_empty();
+        self.forgotten.is_some() && untouched && matches!(self.state, State::Open { .. })
     }
 
     pub(crate) fn push_attempt(&mut self, attempt: Attempt) {

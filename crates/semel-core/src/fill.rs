@@ -57,7 +57,7 @@ pub enum TemplateError {
     #[error("{{with.{0}}}: the work has no parameter {0}; give it with --with {0}=VALUE")]
     NoParameter(String),
     /// The work has no slot.
-    #[error("{{slot}}: the work has no slot")]
+    #[error("{{slot}}: the work has no slot; give it with --every SCHEDULE or --slot ID")]
     NoSlot,
     /// No program can be given it.
     #[error("{{{0}}}: its value holds a NUL, which no argument can")]

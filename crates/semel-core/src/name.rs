@@ -30,7 +30,7 @@ pub struct Slot(Box<str>);
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
     /// Nothing was given.
-    #[error("is empty")]
+    #[error("is empty; write at least one character")]
     Empty,
     /// More than [`NAME_LIMIT`] characters.
     #[error("has {0} characters; at most {NAME_LIMIT} are allowed")]
@@ -52,7 +52,9 @@ pub enum NameError {
     #[error("has an empty segment at character {0}; write single slashes, none at the ends")]
     EmptySegment(usize),
     /// `a/./b` or `a/../b`.
-    #[error("has the segment '{segment}' at character {at}; it would mean another place in a path")]
+    #[error(
+        "has the segment '{segment}' at character {at}; it would mean another place in a path: leave it out"
+    )]
     DotSegment {
         /// Where the segment starts.
         at: usize,
@@ -265,7 +267,7 @@ mod tests {
 
     #[test]
     fn a_refused_name_says_what_is_wrong_and_where() {
-        assert_eq!(refusal(""), "is empty");
+        assert_eq!(refusal(""), "is empty; write at least one character");
         assert_eq!(refusal(&"x".repeat(129)), "has 129 characters; at most 128 are allowed");
         assert_eq!(refusal("a b"), "holds ' ' at character 2; allowed are letters, digits and . _ - / :");
         assert_eq!(refusal("ab\n"), "holds '\\n' at character 3; allowed are letters, digits and . _ - / :");

@@ -80,6 +80,9 @@ impl Plan {
     /// With this value under this name, which is new to it.
     pub fn with(mut self, name: &str, value: Value) -> Result<Plan, PlanError> {
         check_name(name)?;
+        if [SEED, SEED_HEX].contains(&name) {
+            return wrong(format!("{name} is the plan's own: use another name"));
+        }
         if self.0.contains_key(name) {
             return wrong(format!("{name} is in the plan twice; keep one"));
         }
@@ -180,7 +183,7 @@ impl Choice {
         let mut seen = BTreeSet::new();
         for option in &options {
             if option.is_empty() {
-                return wrong(format!("{name}: an option is empty; is there a comma too many?"));
+                return wrong(format!("{name}: an option is empty: leave out the comma too many"));
             }
             if !seen.insert(option) {
                 return wrong(format!("{name}: the option {option:?} is given twice; keep one"));
@@ -192,7 +195,7 @@ impl Choice {
     /// As it is typed: `NAME=a,b,c`, or `NAME:=["a","b"]` for options with commas or spaces at their ends.
     pub fn parse(text: &str) -> Result<Choice, PlanError> {
         let Some((name, given)) = text.split_once('=') else {
-            return wrong(format!("{text:?} is no choice: write NAME=a,b,c"));
+            return wrong("this is no choice: write NAME=a,b,c");
         };
         let Some(name) = name.strip_suffix(':') else {
             let options: Vec<String> = given.split(',').map(str::to_owned).collect();
@@ -244,7 +247,9 @@ impl Recent {
     pub fn new(name: &str, count: usize, field: Pointer) -> Result<Recent, PlanError> {
         check_name(name)?;
         if count == 0 || count > RECENT_LIMIT {
-            return wrong(format!("{name}: {count} works; 1 to {RECENT_LIMIT} are looked back at"));
+            return wrong(format!(
+                "{name}: {count} works cannot be looked back at: write 1 to {RECENT_LIMIT}"
+            ));
         }
         Ok(Recent { name: name.to_owned(), count, field })
     }
@@ -253,7 +258,7 @@ impl Recent {
     pub fn parse(text: &str) -> Result<Recent, PlanError> {
         let parts = text.split_once('=').and_then(|(name, rest)| Some((name, rest.split_once(':')?)));
         let Some((name, (count, field))) = parts else {
-            return wrong(format!("{text:?} is no look back: write NAME=N:FIELD, as in slugs=10:slug"));
+            return wrong("this is no look back: write NAME=N:FIELD, as in slugs=10:slug");
         };
         let digits = !count.is_empty() && count.bytes().all(|byte| byte.is_ascii_digit());
         let Some(count) = count.parse().ok().filter(|_| digits) else {
@@ -333,7 +338,7 @@ impl Recalled<'_> {
 fn check_name(name: &str) -> Result<(), PlanError> {
     let length = name.chars().count();
     if length == 0 || length > NAME_LIMIT {
-        return wrong(format!("a name in a plan has 1 to {NAME_LIMIT} characters, not {length}"));
+        return wrong(format!("a name in a plan cannot have {length} characters: write 1 to {NAME_LIMIT}"));
     }
     if let Some(c) = name.chars().find(|c| !c.is_ascii_alphanumeric() && !matches!(c, '_' | '-')) {
         return wrong(format!("the name {name:?} holds {c:?}; allowed are letters, digits, _ and -"));

@@ -81,7 +81,7 @@ pub const KEEP_DEFAULT_MS: u64 = 30 * 24 * 3_600_000;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PolicyError {
     /// The ttl is out of range.
-    #[error("--ttl {ttl_ms}ms is out of range: use 1s to 7d")]
+    #[error("--ttl {} is out of range: write 1s to 7d", written(*ttl_ms))]
     Ttl {
         /// As asked.
         ttl_ms: u64,
@@ -102,8 +102,20 @@ pub enum PolicyError {
         most_kill_after_ms: u64,
     },
     /// A probe policy without a probe, or the other way round.
-    #[error("--on-lost probe needs --probe CMD")]
+    #[error("--on-lost probe has nothing to ask: write --probe CMD too")]
     NoProbe,
+}
+
+/// A length of time as people write it, and as flags read it: 31d2h, 26h, 15m.
+pub(crate) fn written(ms: u64) -> String {
+    let (mut left, mut text) = (ms, String::new());
+    for (unit_ms, unit) in [(86_400_000, "d"), (3_600_000, "h"), (60_000, "m"), (1_000, "s"), (1, "ms")] {
+        if left >= unit_ms {
+            text.push_str(&format!("{}{unit}", left / unit_ms));
+            left %= unit_ms;
+        }
+    }
+    if text.is_empty() { "0s".to_owned() } else { text }
 }
 
 fn secs(ms: u64) -> f64 {
@@ -228,6 +240,13 @@ mod tests {
         assert_eq!(Policy { kill_after_ms: most_kill_after_ms, ..policy.clone() }.check(), Ok(()));
         let short = Policy { ttl_ms: 10, ..policy };
         assert_eq!(short.check(), Err(PolicyError::Ttl { ttl_ms: 10 }));
+    }
+
+    #[test]
+    fn lengths_are_written_as_they_are_read() {
+        let hour = 3_600_000;
+        let all = [0, 1, 900_000, hour + 1, 26 * hour, 31 * 24 * hour].map(written);
+        assert_eq!(all, ["0s", "1ms", "15m", "1h1ms", "1d2h", "31d"]);
     }
 
     #[test]

@@ -4,7 +4,9 @@
 //! |---|---|
 //! | a note of the journal | when older than its entry's `keep` |
 //! | an attempt in an entry's log | likewise, but never the last one |
-//! | the mark "done", or "missed" | when older than its entry's `remember`; without one never |
+//! | the mark "done" | when older than its entry's `remember`; without one never. What is left says that it was done, so that a re-run can say so too |
+//! | what is left of it | when older than its entry's `keep` |
+//! | the mark "missed" | as that of "done" |
 //! | what a step wrote | when older than its entry's `keep`, or no longer its entry's |
 //! | a step | with its run: one that runs again must not find what an earlier life of it did |
 //! | a lease | never: its counter must survive |
@@ -12,7 +14,7 @@
 //! Ages are by wall clocks of several machines: a time in the future counts as now, so that a clock that is set
 //! wrong makes things live longer, not shorter. An entry that is running is left alone.
 
-use crate::entry::{Attempt, Entry, State};
+use crate::entry::{Attempt, Entry, Forgotten, State};
 use crate::policy::KEEP_DEFAULT_MS;
 use crate::token::Nonce;
 
@@ -30,17 +32,31 @@ pub enum Fate {
         dropped: usize,
     },
     /// It goes: from then on a run of this work does it again.
-    Forget,
+    Forget {
+        /// What to write in its place, so that this run can say why.
+        trace: Entry,
+    },
+    /// Nothing of it is left.
+    Remove,
 }
 
 /// What is to become of this entry?
 pub fn fate(entry: &Entry, now_ms: u64) -> Fate {
     match &entry.state {
         State::Running { .. } => return Fate::Keep,
-        State::Done { .. } | State::Missed { .. }
+        State::Done { .. } => {
+            let past = |for_ms: &u64| is_past(entry.changed_ms, *for_ms, now_ms);
+            if let Some(remember_ms) = entry.terms.remember_ms.filter(past) {
+                return forgotten(entry, remember_ms, now_ms);
+            }
+        }
+        State::Missed { .. }
             if entry.terms.remember_ms.is_some_and(|for_ms| is_past(entry.changed_ms, for_ms, now_ms)) =>
         {
-            return Fate::Forget;
+            return Fate::Remove;
+        }
+        _ if entry.is_trace() && is_past(entry.changed_ms, entry.terms.keep_ms, now_ms) => {
+            return Fate::Remove;
         }
         _ => {}
     }
@@ -59,6 +75,32 @@ pub fn fate(entry: &Entry, now_ms: u64) -> Fate {
         nth > all_but_last || !old(attempt)
     });
     Fate::Trim { entry: next, dropped }
+}
+
+fn forgotten(entry: &Entry, remember_ms: u64, now_ms: u64) -> Fate {
+    // a step goes with its run, which leaves the trace
+    if entry.work.step().is_some() {
+        return Fate::Remove;
+    }
+    let trace = Entry {
+        work: entry.work.clone(),
+        state: State::Open { torn: false },
+        attempts: entry.attempts,
+        failures: 0,
+        log: Vec::new(),
+        verdicts: Vec::new(),
+        changed_ms: now_ms,
+        payload: None,
+        command: None,
+        plan: None,
+        definition: None,
+        proven: None,
+        result: None,
+        output: None,
+        forgotten: Some(Forgotten { done_ms: entry.changed_ms, at_ms: now_ms, remember_ms }),
+        terms: entry.terms.clone(),
+    };
+    Fate::Forget { trace }
 }
 
 /// May what a step wrote go? `step` is its entry, if there still is one, and `of` the attempt that wrote it.
@@ -102,7 +144,32 @@ mod tests {
     fn done_is_remembered_for_ever_unless_told_otherwise() {
         assert_eq!(fate(&done(0, None), 10_000 * DAY), Fate::Keep);
         assert_eq!(fate(&done(0, Some(DAY)), DAY), Fate::Keep);
-        assert_eq!(fate(&done(0, Some(DAY)), DAY + 1), Fate::Forget);
+        assert!(matches!(fate(&done(0, Some(DAY)), DAY + 1), Fate::Forget { .. }));
+    }
+
+    #[test]
+    fn what_is_left_says_that_it_was_done_and_goes_when_attempts_go() {
+        let mut entry = done(5, Some(DAY));
+        (entry.terms.keep_ms, entry.result) = (30 * DAY, Some(1.into()));
+        entry.log = vec![attempt(1, 3, Ending::Succeeded)];
+        let Fate::Forget { trace } = fate(&entry, 2 * DAY) else { unreachable!() };
+        let left = Forgotten { done_ms: 5, at_ms: 2 * DAY, remember_ms: DAY };
+        assert_eq!((trace.is_again(), &trace.result, trace.log.len()), (Some(&left), &None, 0));
+        assert_eq!(fate(&trace, 32 * DAY), Fate::Keep);
+        assert_eq!(fate(&trace, 32 * DAY + 1), Fate::Remove);
+        // who runs it again takes it over, and only the first attempt since is a re-run
+        let mut again = trace.clone();
+        again.log = vec![attempt(2, 3 * DAY, Ending::Succeeded)];
+        again.state = State::Done { by: DoneBy::Run };
+        assert_eq!(again.is_again(), Some(&left));
+        assert!(matches!(fate(&again, 99 * DAY), Fate::Forget { .. }));
+        again.log.push(attempt(3, 4 * DAY, Ending::Succeeded));
+        assert_eq!(again.is_again(), None);
+        // what a person said of it since is not thrown away
+        let mut judged = trace;
+        judged.verdicts = entry.verdicts.clone();
+        judged.state = State::Quarantined;
+        assert_eq!(fate(&judged, 99 * DAY), Fate::Keep);
     }
 
     #[test]

@@ -31,6 +31,8 @@
 //! schedule is changed from `day` to `week` finds a Monday that was done as a day done as a week.
 
 mod cron;
+mod due;
+mod remember;
 mod wall;
 
 use std::fmt;
@@ -42,6 +44,9 @@ use jiff::{SignedDuration, Timestamp, ToSpan};
 
 use crate::name::Slot;
 pub(crate) use cron::{ALL_HOURS, Expression};
+
+pub use due::{AHEAD_MS, Due, NotDue, due};
+pub use remember::ForgetsTooSoon;
 
 /// The longest text that is read as a schedule.
 const TEXT_LIMIT: usize = 256;
@@ -99,7 +104,7 @@ pub enum ScheduleError {
     )]
     Empty,
     /// Longer than any schedule needs to be.
-    #[error("has {0} characters; at most {TEXT_LIMIT} are allowed")]
+    #[error("has {0} characters, and {TEXT_LIMIT} are the most: write a shorter one")]
     TooLong(usize),
     /// A word that is none of ours.
     #[error(
@@ -107,7 +112,7 @@ pub enum ScheduleError {
     )]
     Unknown,
     /// An interval of nothing.
-    #[error("is no interval: it must be at least 1s")]
+    #[error("is no interval: write 1s or longer")]
     Zero,
     /// An interval of a day or longer.
     #[error("is too long for an interval: slots of a day and longer are dates, so write day, week or month")]
@@ -123,10 +128,12 @@ pub enum ScheduleError {
         above: String,
     },
     /// A cron expression has five fields.
-    #[error("has {0} fields; a cron expression has five: minute, hour, day of month, month, day of week")]
+    #[error(
+        "has {0} fields; a cron expression has five: write minute, hour, day of month, month, day of week"
+    )]
     Fields(usize),
     /// A field that cannot be read.
-    #[error("has a {field} field {text:?} that cannot be read: {why}")]
+    #[error("has {text:?} as its {field} field, which cannot be read: {why}")]
     Field {
         /// Which.
         field: &'static str,
@@ -139,10 +146,10 @@ pub enum ScheduleError {
     #[error("is no name of a schedule: write @hourly, @daily, @weekly, @monthly or @yearly")]
     Alias,
     /// `@reboot`.
-    #[error("has no times, so no slots: run it with --always, or --key with the boot id")]
+    #[error("has no times, so no slots: write --always instead, or --key with the boot id")]
     Reboot,
     /// `0 0 30 2 *`.
-    #[error("names a date that never comes")]
+    #[error("names a date that never comes: write a day that its month has")]
     Never,
 }
 

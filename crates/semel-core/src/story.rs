@@ -5,7 +5,7 @@
 //! that the last claim recorded.
 
 use crate::claim::{self, Ask, Busy, Decision, First, Pulse, View, busy_with_itself, claim};
-use crate::entry::{Attempt, Ending, Entry, Say, State, Terms, Verdict};
+use crate::entry::{Attempt, Ending, Entry, Forgotten, Say, State, Terms, Verdict};
 use crate::name::Name;
 use crate::owner::Owner;
 use crate::policy::{OnLost, Policy};
@@ -146,10 +146,16 @@ pub struct Line {
 pub fn story(entry: &Entry, condition: Condition, suppressed: &Suppressed, words: Words<'_>) -> Vec<Line> {
     let mut lines = Vec::new();
     let mut say = |at_ms: Option<u64>, text: String| lines.push(Line { at_ms, text });
+    if let Some(Forgotten { done_ms, at_ms, remember_ms }) = &entry.forgotten {
+        say(Some(*done_ms), "done, for the last time before this was forgotten".to_owned());
+        let span = (words.span)(*remember_ms);
+        say(Some(*at_ms), format!("forgotten by gc, as --remember {span} asks: the next run does it again"));
+    }
     match entry.log.first() {
         Some(first) if first.n == 1 => {
             say(Some(first.started_ms), format!("first asked, by {}", first.owner))
         }
+        Some(_) if entry.forgotten.is_some() => {}
         // older than they are kept, or tries inside one invocation
         Some(first) => say(None, format!("what came before attempt {} is not kept one by one", first.n)),
         None => {}

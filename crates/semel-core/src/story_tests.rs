@@ -70,6 +70,7 @@ pub(crate) mod testing {
             plan: None,
             definition: None,
             proven: None,
+            forgotten: None,
             result: None,
             output: None,
             terms,

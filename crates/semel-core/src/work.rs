@@ -89,6 +89,11 @@ impl WorkError {
         &self.pointer
     }
 
+    /// What is wrong there.
+    pub fn what(&self) -> &str {
+        &self.what
+    }
+
     fn new(pointer: &str, what: impl fmt::Display) -> WorkError {
         WorkError { pointer: Pointer::from_path(pointer), what: what.to_string() }
     }
@@ -335,7 +340,7 @@ impl Parts {
         check_param_names(&self.with)?;
         check_fields("item", &self.item, FIELD_NAME_LIMIT, "characters that show", is_plain)?;
         if let Some(key) = &self.key {
-            check_text("/key", key, OWN_KEY_LIMIT, "no control characters", |c| !c.is_control())?;
+            check_text("/key", key, OWN_KEY_LIMIT, "all but control characters", |c| !c.is_control())?;
         }
         if self.nth == 0 {
             return Err(WorkError::new("/nth", "is 0; steps count from 1"));

@@ -38,7 +38,8 @@ impl Moment {
 pub trait Clock: Send + Sync {
     /// Now.
     fn now(&self) -> Moment;
-    /// The wall clock in milliseconds since 1970: for people to read, never for a decision.
+    /// The wall clock in milliseconds since 1970: for people to read, and for the slot of a schedule that is due; never
+    /// for who holds what.
     fn wall_ms(&self) -> u64;
     /// Wait until that moment, waking at once from a suspend that went past it.
     fn sleep_until(&self, moment: Moment) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;

@@ -63,7 +63,8 @@
 //! | [`sink`] | write targets that refuse a stale token: files, git, SQL |
 //! | [`clock`] | the holder's own watch |
 //!
-//! The library never prints and never reads the environment. What is promised: at most one accepted effect per
+//! The library never prints, and reads nothing of the environment but the system's time zone, for a schedule that names
+//! none. What is promised: at most one accepted effect per
 //! key where the target is fenced or idempotent; elsewhere the effect runs again only if the policy says so, and
 //! an unknown outcome is reported as unknown.
 

@@ -231,12 +231,19 @@ async fn a_sweep_removes_what_is_past_its_time_and_never_a_lease() {
     let left: Vec<String> =
         engine.store.scan("", None, 100).await.unwrap().iter().map(|r| r.key.to_string()).collect();
     let under = |prefix: &str| left.iter().filter(|key| key.starts_with(prefix)).count();
-    assert_eq!((under("lease/"), under("entry/"), under("journal/")), (3, 2, 2), "{left:?}");
+    assert_eq!((under("lease/"), under("entry/"), under("journal/")), (3, 3, 2), "{left:?}");
+    assert_eq!(engine.page(None, None).await.unwrap().entries.len(), 2, "a trace is no entry");
     assert_eq!(engine.outlook(&failing).await.unwrap().entry().unwrap().log.len(), 1);
     assert_eq!(engine.outlook(&once("short")).await.unwrap().next.word(), "run");
     assert_eq!(engine.outlook(&once("long")).await.unwrap().next.word(), "skip");
     let again = engine.sweep(false, &mut |_| {}).await.unwrap();
-    assert_eq!((again.notes, again.attempts, again.forgotten), (0, 0, 0));
+    assert_eq!((again.notes, again.attempts, again.forgotten, again.traces), (0, 0, 0, 0));
+    // what is left of it knows that it was done, and goes in its turn
+    let left = engine.outlook(&once("short")).await.unwrap();
+    assert!(left.entry().unwrap().is_again().is_some_and(|left| left.remember_ms == DAY_MS));
+    hand.pass(DAY_MS + 1);
+    assert_eq!(engine.sweep(false, &mut |_| {}).await.unwrap().traces, 1);
+    assert!(engine.outlook(&once("short")).await.unwrap().entry().is_none());
 }
 
 #[tokio::test]

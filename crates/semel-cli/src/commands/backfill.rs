@@ -6,8 +6,7 @@ use jiff::civil::Date;
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
 use semel::engine::calendar::SlotState;
-use semel_core::calendar::{CATCH_UP_LIMIT, is_owed};
-use semel_core::entry::State;
+use semel_core::calendar::{CATCH_UP_LIMIT, is_owed, was_done};
 use semel_core::schedule::Tick;
 use serde_json::json;
 
@@ -140,7 +139,7 @@ fn bound(flag: &str, text: &str, zone: &TimeZone, end: bool) -> Result<Timestamp
 }
 
 fn is_done(slot: &SlotState) -> bool {
-    slot.entry.as_ref().is_some_and(|entry| matches!(entry.state, State::Done { .. }))
+    slot.entry.as_ref().is_some_and(was_done)
 }
 
 fn tell(common: &Common, around: &Surroundings, slots: &[SlotState], most: u32) {

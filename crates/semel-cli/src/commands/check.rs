@@ -12,7 +12,7 @@ use semel::engine::Engine;
 use semel::engine::calendar::{Accounting, SlotState};
 use semel::engine::ledger::Listed;
 use semel_core::alarm::{self, Alarm, Anomaly, Kind};
-use semel_core::calendar::{Calendar, Occurrence, Reason, grace_ends_ms};
+use semel_core::calendar::{Calendar, Occurrence, Reason, grace_ends_ms, was_done};
 use semel_core::entry::{Entry, State, Terms};
 use semel_core::name::Name;
 use semel_core::policy::Policy;
@@ -235,9 +235,7 @@ impl Checker<'_> {
             }
         }
         let slots = self.engine.slots(work, ticks).await?;
-        let is_done = |slot: &SlotState| {
-            slot.entry.as_ref().is_some_and(|entry| matches!(entry.state, State::Done { .. }))
-        };
+        let is_done = |slot: &SlotState| slot.entry.as_ref().is_some_and(was_done);
         let undone: Vec<SlotState> = slots.into_iter().take_while(|slot| !is_done(slot)).collect();
         if let (Some(last), Some(first)) = (undone.first(), undone.last()) {
             let finding = overdue(calendar, &undone, first, last);

@@ -7,6 +7,7 @@ use crate::args::Common;
 use crate::config::{Config, schema};
 use crate::out::{Voice, print, print_json};
 use crate::plan::Surroundings;
+use crate::slot;
 use crate::table::clean;
 use crate::trouble::Trouble;
 
@@ -34,7 +35,8 @@ fn check(common: &Common, around: &Surroundings) -> Result<u8, Trouble> {
     let Some(found) = places.find()? else {
         return Err(Trouble::config(format!("nothing to check: {}", places.words())));
     };
-    let config = Config::read(found.path, &found.text);
+    let mut config = Config::read(found.path, &found.text);
+    config.check_zones(&found.text, |name| slot::named(name, around).map(drop));
     for fault in &config.faults {
         if common.json {
             print_json(json!({

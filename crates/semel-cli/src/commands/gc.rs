@@ -64,7 +64,7 @@ async fn tidy(
     if common.json {
         print_json(json!({
             "kind": "gc", "dry_run": args.dry_run, "looked_at": swept.looked_at, "notes": swept.notes,
-            "attempts": swept.attempts, "forgotten": swept.forgotten, "outputs": swept.outputs, "result_files": scratch,
+            "attempts": swept.attempts, "forgotten": swept.forgotten, "traces": swept.traces, "outputs": swept.outputs, "result_files": scratch,
             "unreadable": swept.unreadable, "backup": args.backup, "bytes": facts.bytes, "wal_bytes": facts.wal_bytes,
         }));
     } else {
@@ -74,7 +74,7 @@ async fn tidy(
 }
 
 fn tell(args: &GcArgs, swept: &Swept, scratch: usize) {
-    let Swept { looked_at, notes, attempts, forgotten, outputs, unreadable } = *swept;
+    let Swept { looked_at, notes, attempts, forgotten, traces, outputs, unreadable } = *swept;
     if let Some(to) = &args.backup {
         print(&format!("backed up to {}", clean(&to.to_string_lossy())));
     }
@@ -85,6 +85,7 @@ fn tell(args: &GcArgs, swept: &Swept, scratch: usize) {
         (attempts, "old attempt", "old attempts"),
         (outputs, "piece of a step's output", "pieces of steps' outputs"),
         (forgotten, "done entry past its --remember", "done entries past their --remember"),
+        (traces, "trace of a forgotten entry", "traces of forgotten entries"),
         (scratch, "left-over file of a run", "left-over files of runs"),
     ]
     .iter()

@@ -201,9 +201,7 @@ fn site<'a>(args: &'a InitArgs, config: &Config, around: &Surroundings) -> Resul
             Reference::Plain(_) => None,
         });
         // the ledger, lanes and pings
-        let mut variables: Vec<String> = references.chain(config.variables().map(str::to_owned)).collect();
-        let mut seen = std::collections::BTreeSet::new();
-        variables.retain(|name| seen.insert(name.clone()));
+        let variables = references.chain(config.variables().map(str::to_owned)).collect();
         let (policy, _) = policy(&run.policy)?;
         let max_late = max_late.map(|(_, ms)| Duration::from_millis(ms));
         let tz = run.what.tz.clone();

@@ -3,7 +3,7 @@
 use semel::engine::{Engine, Event, Ran, Report, RunPlan};
 use semel_core::calendar::{CatchUp, Reason};
 use semel_core::claim::Busy;
-use semel_core::entry::{Ending, Entry, State};
+use semel_core::entry::{Ending, Entry, Forgotten, State};
 use semel_core::lease::Before;
 use semel_core::payload::Change;
 use semel_core::story::{Next, ended};
@@ -151,7 +151,7 @@ pub(crate) fn tell(voice: &Voice, event: &Event<'_>) {
                 voice.say(&line);
             }
         }
-        Event::Claimed { begin, before, after_lost } => {
+        Event::Claimed { begin, before, after_lost, forgotten } => {
             let how = match before {
                 Before::Nothing | Before::Free | Before::Ours => "",
                 Before::Lapsed => ", taken over from a holder whose lease lapsed",
@@ -160,6 +160,16 @@ pub(crate) fn tell(voice: &Voice, event: &Event<'_>) {
             let lost = if *after_lost { ", after an attempt that was lost" } else { "" };
             let (resource, token, n) = (&begin.resource, begin.grant.token, begin.attempt);
             voice.detail(|| format!("attempt {n} holds {resource} with token {token}{how}{lost}"));
+            if let (Some(Forgotten { done_ms, at_ms, remember_ms }), Some(work)) = (forgotten, &begin.work) {
+                voice.mention(|| {
+                    format!(
+                        "{work} is done again: it was done at {}, and gc forgot that at {} (--remember {})",
+                        when(*done_ms),
+                        when(*at_ms),
+                        span(*remember_ms)
+                    )
+                });
+            }
         }
         Event::Probed(answer) => voice.detail(|| format!("probe: {answer:?}")),
         Event::Renewed => voice.detail(|| "lease renewed".to_owned()),

@@ -29,6 +29,8 @@ pub(crate) mod search;
 mod values;
 
 #[cfg(test)]
+mod any_text_tests;
+#[cfg(test)]
 mod tests;
 
 use faults::Fault;
@@ -62,6 +64,8 @@ pub(crate) struct Job {
     pub(crate) name: String,
     /// Where its name stands.
     at: std::ops::Range<usize>,
+    /// Where its keys stand.
+    places: Vec<(&'static str, std::ops::Range<usize>)>,
     /// What is said of it.
     keys: Vec<(&'static Key, Given)>,
 }

@@ -12,6 +12,7 @@ use super::values::{self, Wrong, found, wrong};
 use super::{Config, Job, Reference, lanes};
 use crate::args::RunArgs;
 use crate::plan;
+use crate::trouble::Trouble;
 
 /// What may stand at the top.
 const TOP: [&str; 4] = ["store", "defaults", "notify", "jobs"];
@@ -33,7 +34,11 @@ impl Config {
         let (tree, errors) = DeTable::parse_recoverable(text);
         for error in &errors {
             let span = error.span().unwrap_or(0..0);
-            reader.fault(Of::Syntax, wrong(span, format!("this is no TOML: {}", error.message())));
+            let what = match error.message() {
+                "duplicate key" => "duplicate key: keep one",
+                what => what,
+            };
+            reader.fault(Of::Syntax, wrong(span, format!("this is no TOML: {what}")));
         }
         let mut config = Config {
             path,
@@ -51,6 +56,24 @@ impl Config {
         config.faults.sort_by_key(|fault| (fault.line, fault.column));
         config.faults.truncate(FAULTS_MOST);
         config
+    }
+}
+
+impl Config {
+    /// Look for the time zones too. Not for a run, which looks for its own: a database of zones is slow to open.
+    pub(crate) fn check_zones(&mut self, text: &str, known: impl Fn(&str) -> Result<(), Trouble>) {
+        let mut reader = Reader { lines: Lines(text), lanes: Vec::new(), faults: Vec::new() };
+        for job in self.jobs.iter().filter(|job| !self.is_faulty(job)) {
+            let zone = job.keys.iter().find(|(key, _)| key.name == "tz");
+            if let Some((_, Given::Text(zone))) = zone
+                && let Err(trouble) = known(zone)
+            {
+                let text = format!("job {:?}: {}", job.name, as_keys(&trouble.line));
+                reader.fault(Of::Job(job.name.clone()), wrong(job.place_of(&trouble.line), text));
+            }
+        }
+        self.faults.extend(reader.faults);
+        self.faults.sort_by_key(|fault| (fault.line, fault.column));
     }
 }
 
@@ -133,7 +156,9 @@ impl Reader<'_> {
             );
             self.fault(of, wrong(name.span(), text));
         }
-        config.jobs.push(Job { name: name.get_ref().to_string(), at: name.span(), keys });
+        let known = |key: &str| KEYS.iter().find(|known| known.name == key).map(|known| known.name);
+        let places = table.keys().filter_map(|key| Some((known(key.get_ref())?, key.span()))).collect();
+        config.jobs.push(Job { name: name.get_ref().to_string(), at: name.span(), places, keys });
     }
 
     /// The keys of a table, those that are well.
@@ -171,9 +196,20 @@ impl Reader<'_> {
             }
             if let Err(trouble) = plan::check(&config.filled(job, &RunArgs::default())) {
                 let text = format!("job {:?}: {}", job.name, as_keys(&trouble.line));
-                self.fault(Of::Job(job.name.clone()), wrong(job.at.clone(), text));
+                self.fault(Of::Job(job.name.clone()), wrong(job.place_of(&trouble.line), text));
             }
         }
+    }
+}
+
+impl Job {
+    /// Where that stands of which this message speaks: the first flag in it that is a key of this job, else its name.
+    fn place_of(&self, line: &str) -> std::ops::Range<usize> {
+        let flags = line.split("--").skip(1).map(|rest| {
+            rest.split(|c: char| !(c.is_ascii_lowercase() || c == '-')).next().unwrap_or_default()
+        });
+        let place = |flag: &str| self.places.iter().find(|(name, _)| *name == flag).map(|(_, at)| at.clone());
+        flags.filter_map(place).next().unwrap_or_else(|| self.at.clone())
     }
 }
 
@@ -200,9 +236,9 @@ fn unknown(name: &str, scope: Scope) -> String {
     match nearest(name, known()) {
         Some(near) => format!("unknown key {name:?}: did you mean {near:?}?"),
         None if TOP.contains(&name) => {
-            format!("{name} stands at the top of the file, before the first [table]")
+            format!("{name} stands at the top of the file: write it before the first [table]")
         }
-        None => format!("unknown key {name:?}: the keys here are {}", known().collect::<Vec<_>>().join(", ")),
+        None => format!("unknown key {name:?}: write one of {}", known().collect::<Vec<_>>().join(", ")),
     }
 }
 
@@ -214,7 +250,7 @@ fn unknown_at_top(name: &str) -> String {
     match nearest(name, TOP.into_iter()) {
         Some(near) => format!("unknown key {name:?}: did you mean {near:?}?"),
         None => format!(
-            "unknown key {name:?}: at the top are store, [defaults], [notify.NAME] and [jobs.NAME]; a job is written [jobs.{name}]"
+            "unknown key {name:?}: at the top are store, [defaults], [notify.NAME] and [jobs.NAME]; if it is a job, write [jobs.{name}]"
         ),
     }
 }

@@ -37,14 +37,14 @@ fn typed(words: &[&str]) -> RunArgs {
 fn unknown_keys_are_refused_with_what_was_meant() {
     refused("tll = \"2m\"", "1: unknown key \"tll\": did you mean \"ttl\"?");
     refused("kill_after = \"2s\"", "1: unknown key \"kill_after\": did you mean \"kill-after\"?");
-    refused("store = \"x\"", "1: store stands at the top of the file, before the first [table]");
+    refused("store = \"x\"", "1: store stands at the top of the file: write it before the first [table]");
     let all = KEYS.iter().map(|key| key.name).collect::<Vec<_>>().join(", ");
-    refused("  schedule = 1", &format!("3: unknown key \"schedule\": the keys here are {all}"));
+    refused("  schedule = 1", &format!("3: unknown key \"schedule\": write one of {all}"));
     assert_eq!(faults("jbos = 1"), ["1:1: unknown key \"jbos\": did you mean \"jobs\"?"]);
     assert_eq!(
         faults("\n[publish]\ncommand = \"x\""),
         [
-            "2:2: unknown key \"publish\": at the top are store, [defaults], [notify.NAME] and [jobs.NAME]; a job is written [jobs.publish]"
+            "2:2: unknown key \"publish\": at the top are store, [defaults], [notify.NAME] and [jobs.NAME]; if it is a job, write [jobs.publish]"
         ]
     );
     assert_eq!(
@@ -99,7 +99,7 @@ fn wrong_kinds_say_what_was_found_and_what_to_write() {
     );
     refused(
         "resource = \"a b\"",
-        "12: resource \"a b\": holds ' ' at character 2; allowed are letters, digits and . _ - / :: write a name in quotes, as in resource = \"site\"",
+        "12: resource \"a b\": holds ' ' at character 2; allowed are letters, digits and . _ - / :; write a name in quotes, as in resource = \"site\"",
     );
     refused("or = \"b\"", "6: or: found the text \"b\": write a list of names, as in or = [\"site-2\"]");
     refused("or = [\"b\", 3]", "12: or: found the number 3: write a text in quotes");
@@ -125,7 +125,7 @@ fn wrong_kinds_say_what_was_found_and_what_to_write() {
     refused("env = { SEMEL_KEY = \"x\" }", "9: env: SEMEL_KEY is Semel's to set: leave it out");
     refused(
         "env = { A = { file = \"x\" } }",
-        "13: env: A: a reference is written { env = \"NAME\" } and has nothing else in it",
+        "13: env: A: this is no reference: write { env = \"NAME\" }, and nothing else in it",
     );
     refused(
         "env = { A = { env = \"$B\" } }",
@@ -153,32 +153,35 @@ fn wrong_kinds_say_what_was_found_and_what_to_write() {
 }
 
 #[test]
-fn what_does_not_go_together_is_told_at_the_jobs_name() {
+fn what_does_not_go_together_is_told_at_its_key() {
     let said = |lines: &str| faults(&format!("\n[jobs.a]\ncommand = [\"x\"]\n{lines}"));
     assert_eq!(
         said("once = true\nslot = \"1\""),
         [
-            "2:7: job \"a\": once goes alone: a schedule, a slot, parameters or a key say by themselves what is done once"
+            "4:1: job \"a\": once goes alone: a schedule, a slot, parameters or a key say by themselves what is done once; leave out one or the other"
         ]
     );
     assert_eq!(
         said("always = true\nonce = true"),
-        ["2:7: job \"a\": always goes alone: without once, every, slot, with and key"]
+        ["4:1: job \"a\": always goes alone: leave out once, every, slot, with and key"]
     );
     assert!(said("every = \"day\"\nslot = \"1\"")[0].contains("every and slot both name the slot"));
     assert!(said("every = \"7m\"")[0].contains("every \"7m\""));
     assert!(said("tz = \"UTC\"")[0].contains("tz goes with a schedule"));
     assert_eq!(said("every = \"day\"\nwith = { a = 1 }"), [""; 0]);
-    assert_eq!(said("on-lost = \"probe\""), ["2:7: job \"a\": on-lost probe needs probe CMD"]);
+    assert_eq!(
+        said("on-lost = \"probe\""),
+        ["4:1: job \"a\": on-lost probe has nothing to ask: write probe CMD too"]
+    );
     assert!(
         said("ttl = \"5s\"\nkill-after = \"10s\"")[0]
-            .starts_with("2:7: job \"a\": ttl 5s leaves no room for kill-after 10s")
+            .starts_with("4:1: job \"a\": ttl 5s leaves no room for kill-after 10s")
     );
     assert_eq!(
         said("volatile = [\"/a\"]"),
-        ["2:7: job \"a\": volatile names fields of a payload: say payload FILE too"]
+        ["4:1: job \"a\": volatile names fields of a payload: say payload FILE too"]
     );
-    assert_eq!(said("or = [\"b\", \"b\"]"), ["2:7: job \"a\": or \"b\" is named twice"]);
+    assert_eq!(said("or = [\"b\", \"b\"]"), ["4:1: job \"a\": or \"b\" is named twice: leave one out"]);
     assert_eq!(
         faults("[jobs.a]\nonce = true"),
         ["1:7: job \"a\" has no command: write command = [\"./publish.sh\", \"--now\"]"]

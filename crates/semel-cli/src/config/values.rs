@@ -6,6 +6,7 @@ use std::ops::Range;
 use semel_core::address::Endpoint;
 use semel_core::canonical::Pointer;
 use semel_core::name::{Name, Slot};
+use semel_core::plan::{Choice, Recent};
 use semel_core::work::parse_params;
 use serde_json::Value;
 use toml::Spanned;
@@ -15,7 +16,8 @@ use super::Reference;
 use super::faults::{has_password, is_secret_name, nearest};
 use super::keys::{Given, Key, Kind};
 use super::lanes::is_lane_name;
-use crate::{plan, slot};
+use crate::plan::{self, quoted};
+use crate::slot;
 
 /// What is wrong with a value.
 pub(super) struct Wrong {
@@ -78,7 +80,11 @@ pub(super) fn value(key: &Key, value: &Spanned<DeValue<'_>>, lanes: &[String]) -
         (Kind::Pointers, DeValue::Array(list)) => {
             list_of(name, list, |text| Pointer::new(text).map(drop).map_err(|why| why.to_string()))
         }
-        (Kind::Texts, DeValue::Array(list)) => list_of(name, list, |_| Ok(())),
+        (Kind::Texts, DeValue::Array(list)) => list_of(name, list, |text| match name {
+            "choose" => Choice::parse(text).map(drop).map_err(|why| why.to_string()),
+            "recent" => Recent::parse(text).map(drop).map_err(|why| why.to_string()),
+            _ => Ok(()),
+        }),
         (Kind::Params, DeValue::Table(table)) => params(name, table),
         (Kind::Command, _) => command(name, value).map(Given::Words),
         (Kind::Lanes, DeValue::Array(list)) => names_of_lanes(name, list, lanes),
@@ -99,28 +105,28 @@ fn no_nul(name: &str, text: &str) -> Result<(), String> {
 fn scalar(key: &Key, text: &str) -> Result<Given, String> {
     let name = key.name;
     let to_write = || key.kind.wanted(name);
+    let unknown = || format!("{name} {} is not known: write {}", quoted(text), to_write());
     match key.kind {
         Kind::Duration => {
             plan::duration_ms(name, text).map_err(|trouble| trouble.line)?;
         }
         Kind::Name => {
-            Name::new(text).map_err(|why| format!("{name} {text:?}: {why}: write {}", to_write()))?;
+            Name::new(text).map_err(|why| format!("{name} {}: {why}; write {}", quoted(text), to_write()))?;
         }
         Kind::IfBusy => {
-            plan::if_busy(text).map_err(|_| format!("{name} {text:?} is not known: write {}", to_write()))?;
+            plan::if_busy(text).map_err(|_| unknown())?;
         }
         Kind::CatchUp => {
-            slot::catch_up(text)
-                .map_err(|_| format!("{name} {text:?} is not known: write {}", to_write()))?;
+            slot::catch_up(text).map_err(|_| unknown())?;
         }
         Kind::OneOf(words) if !words.contains(&text) => {
-            return Err(format!("{name} {text:?} is not known: write {}", to_write()));
+            return Err(unknown());
         }
         _ if text.is_empty() => {
             return Err(format!("{name}: it is empty: write {}, or leave it out", to_write()));
         }
         _ if name == "slot" => {
-            Slot::new(text).map_err(|why| format!("{name} {text:?}: {why}"))?;
+            Slot::new(text).map_err(|why| format!("{name} {}: {why}", quoted(text)))?;
         }
         _ => no_nul(name, text)?,
     }
@@ -140,7 +146,9 @@ fn list_of(
     for element in list {
         match element.get_ref().as_str().map(|text| (text, check(text))) {
             Some((text, Ok(()))) => texts.push(text.to_owned()),
-            Some((text, Err(why))) => all.push(wrong(element.span(), format!("{name}: {text:?}: {why}"))),
+            Some((text, Err(why))) => {
+                all.push(wrong(element.span(), format!("{name} {}: {why}", quoted(text))));
+            }
             None => {
                 let text = format!("{name}: found {}: write a text in quotes", found(element.get_ref()));
                 all.push(wrong(element.span(), text));
@@ -222,6 +230,9 @@ fn words(name: &str, list: &DeArray<'_>, span: &Range<usize>) -> Result<Vec<OsSt
     if all.is_empty() { Ok(words) } else { Err(all) }
 }
 
+/// What may stand before the sign.
+const NAMES: &str = "write a name of letters, digits and _ . -";
+
 fn params(name: &str, table: &DeTable<'_>) -> Result<Given, Vec<Wrong>> {
     let (mut list, mut all) = (Vec::new(), Vec::new());
     for (key, value) in table {
@@ -237,8 +248,10 @@ fn params(name: &str, table: &DeTable<'_>) -> Result<Given, Vec<Wrong>> {
         match parse_params([word.as_str()]) {
             // a name with a sign of its own would become another parameter
             Ok(fields) if fields.keys().eq([param]) => list.push(word),
-            Ok(_) => all.push(wrong(key.span(), format!("{name}: {param:?} is no name of a parameter"))),
-            Err(why) => all.push(wrong(key.span(), format!("{name}: {why}"))),
+            Ok(_) => {
+                all.push(wrong(key.span(), format!("{name}: {param:?} is no name of a parameter: {NAMES}")))
+            }
+            Err(why) => all.push(wrong(key.span(), format!("{name}.{param}: {}; {NAMES}", why.what()))),
         }
     }
     if all.is_empty() { Ok(Given::List(list)) } else { Err(all) }
@@ -288,7 +301,7 @@ pub(super) fn reference(what: &str, table: &DeTable<'_>, span: Range<usize>) -> 
         },
         _ => Err(wrong(
             span,
-            format!("{what}: a reference is written {{ env = \"NAME\" }} and has nothing else in it"),
+            format!("{what}: this is no reference: write {{ env = \"NAME\" }}, and nothing else in it"),
         )),
     }
 }
@@ -347,7 +360,13 @@ pub(super) fn store(value: &Spanned<DeValue<'_>>) -> Result<Reference, Wrong> {
                 "store: found a text that is no address: write store = \"sqlite:/var/lib/semel/ledger.db\"";
             Err(Wrong { secret: true, ..wrong(value.span(), text) })
         }
-        DeValue::String(url) => Ok(Reference::Plain(url.to_string())),
+        DeValue::String(url) => match plan::sqlite_path(url) {
+            Ok(_) => Ok(Reference::Plain(url.to_string())),
+            Err(trouble) => {
+                let text = trouble.line.trim_start_matches("--").to_owned();
+                Err(Wrong { secret: true, ..wrong(value.span(), text) })
+            }
+        },
         DeValue::Table(table) => reference("store", table, value.span()),
         other => Err(wrong(
             value.span(),

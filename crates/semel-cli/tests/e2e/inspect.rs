@@ -165,6 +165,32 @@ fn gc_removes_what_is_past_its_time_and_nothing_else() {
     home.assert_whole();
 }
 
+/// A run that is done again because its mark was forgotten says so, once; `why` keeps saying it.
+#[test]
+fn what_was_forgotten_is_said_when_it_is_done_again() {
+    let home = Home::new();
+    home.run("--job j --once --remember 1ms", "echo x >> effects").exits(0);
+    home.run("-v --job j --once", "echo x >> effects").exits(0).saying("skipped");
+    home.ask("gc").exits(0);
+    assert_eq!(home.ask("ls --json").exits(0).text(), "", "what is left of it is no entry");
+    let why = home.ask("why j").exits(0).text();
+    assert!(why.contains("forgotten by gc, as --remember 1ms asks"), "{why}");
+    assert!(why.contains("The next run would: run it (attempt 2)"), "{why}");
+    home.run("-v --job j --once", "echo x >> effects; exit 1")
+        .exits(1)
+        .saying("j is done again: it was done at");
+    let said = home.run("-v --job j --once", "echo x >> effects").exits(0);
+    assert!(!said.err.contains("done again"), "once is enough: {}", said.err);
+    assert_eq!(home.lines("effects").len(), 3);
+    let why = home.ask("why j").exits(0).text();
+    assert!(why.contains("j is done") && why.contains("forgotten by gc"), "{why}");
+    // without somebody who watches, success is silent
+    home.run("--job k --once --remember 1ms", "true").exits(0);
+    home.ask("gc").exits(0);
+    home.run("--job k --once", "true").exits(0).silent();
+    home.assert_whole();
+}
+
 #[test]
 fn doctor_proves_the_store_and_names_what_is_wrong() {
     use std::os::unix::fs::PermissionsExt;

@@ -33,6 +33,7 @@
 
 mod advise;
 mod arguments;
+mod bad_words;
 #[cfg(feature = "crash-points")]
 mod catch_up;
 mod config;

@@ -276,14 +276,25 @@ fn set(
     values: std::ops::Range<i8>,
     time: impl Fn(i8) -> DateTime,
 ) -> Result<u64, ScheduleError> {
-    let wrong = |why: &str| ScheduleError::Field { field, text: text.to_owned(), why: why.to_owned() };
+    let wrong = || {
+        let (least, most) = (values.start, if place == 4 { 7 } else { values.end - 1 });
+        let names = match place {
+            3 => " or names (JAN to DEC)",
+            4 => " or names (SUN to SAT)",
+            _ => "",
+        };
+        let why = format!(
+            "write numbers from {least} to {most}{names}, *, lists (1,2), ranges (1-5) and steps (*/15) only"
+        );
+        ScheduleError::Field { field, text: text.to_owned(), why }
+    };
     // names have three letters; whatever else has letters or signs is somebody's extension
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '*' | ',' | '-' | '/');
     let letters = text.split(|c: char| !c.is_ascii_alphabetic()).filter(|word| !word.is_empty());
     let (mut letters, named) = (letters.peekable(), place >= 3);
     if !text.chars().all(plain) || letters.peek().is_some() && !(named && letters.all(|word| word.len() == 3))
     {
-        return Err(wrong("use numbers, names, *, lists (1,2), ranges (1-5) and steps (*/15) only"));
+        return Err(wrong());
     }
     let mut line = ["*"; 5];
     if let Some(field) = line.get_mut(place) {
@@ -291,11 +302,7 @@ fn set(
     }
     let mut options = cronexpr::ParseOptions::default();
     options.fallback_timezone_option = cronexpr::FallbackTimezoneOption::UTC;
-    let crontab = cronexpr::parse_crontab_with(&line.join(" "), options).map_err(|why| {
-        // it draws the line with a caret under the place, then says what is wrong there
-        let why = why.to_string();
-        wrong(why.rsplit("^ ").next().unwrap_or(&why))
-    })?;
+    let crontab = cronexpr::parse_crontab_with(&line.join(" "), options).map_err(|_| wrong())?;
     let named = |n: &i8| {
         let moment = jiff::tz::Offset::UTC.to_timestamp(time(*n));
         moment.is_ok_and(|moment| crontab.matches(moment).unwrap_or(false))

@@ -6,7 +6,7 @@ use semel_core::calendar::Reason;
 use semel_core::claim::{Decision, View, conclude, verdict};
 use semel_core::definition::Definition;
 use semel_core::entry::{
-    ATTEMPTS_KEPT, Attempt, CommandMark, DoneBy, Ending, Entry, Output, Say, Stale, State, Terms,
+    ATTEMPTS_KEPT, Attempt, CommandMark, DoneBy, Ending, Entry, Forgotten, Output, Say, Stale, State, Terms,
     VERDICTS_KEPT, Verdict,
 };
 use semel_core::lease::{self, Acquire, Acquired, Hold, Lease, SeenLease};
@@ -180,6 +180,10 @@ fn definitions() -> impl Strategy<Value = Definition> {
     any::<[String; 2]>().prop_map(|[digest, text]| Definition { digest, text })
 }
 
+fn forgottens() -> impl Strategy<Value = Forgotten> {
+    any::<[u64; 3]>().prop_map(|[done_ms, at_ms, remember_ms]| Forgotten { done_ms, at_ms, remember_ms })
+}
+
 fn entries() -> impl Strategy<Value = Entry> {
     let terms = (on_losts(), any::<u32>(), any::<u64>(), any::<Option<u64>>()).prop_map(
         |(on_lost, max_failures, keep_ms, remember_ms)| Terms { on_lost, max_failures, keep_ms, remember_ms },
@@ -197,6 +201,7 @@ fn entries() -> impl Strategy<Value = Entry> {
         proptest::option::of(plans()),
         proptest::option::of(definitions()),
         proptest::option::of(definitions()),
+        proptest::option::of(forgottens()),
     );
     (works(), states(), counts, lists, options, terms).prop_map(
         |(
@@ -204,7 +209,7 @@ fn entries() -> impl Strategy<Value = Entry> {
             state,
             (attempts, failures, changed_ms),
             (log, verdicts),
-            (payload, command, result, output, plan, definition, proven),
+            (payload, command, result, output, plan, definition, proven, forgotten),
             terms,
         )| Entry {
             work,
@@ -219,6 +224,7 @@ fn entries() -> impl Strategy<Value = Entry> {
             plan,
             definition,
             proven,
+            forgotten,
             result,
             output,
             terms,

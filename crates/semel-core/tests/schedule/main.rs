@@ -9,6 +9,7 @@ mod clocks;
 mod expressions;
 mod properties;
 mod schedulers;
+mod words;
 
 use jiff::Timestamp;
 use jiff::tz::{TimeZone, TimeZoneDatabase};

@@ -7,24 +7,34 @@ use semel_core::name::{Name, NameError, Slot};
 use semel_core::payload::Fingerprint;
 use semel_core::plan::{Choice, PlanError, Recent};
 use semel_core::policy::{IfBusy, OnLost, Policy, PolicyError};
+use semel_core::schedule::{ForgetsTooSoon, NotDue, ScheduleError, ScheduledForError};
 use semel_core::work::{Fields, Work, WorkError};
 use serde::Serialize;
 use serde_json::Value;
 
 use super::ms;
+use super::scheduled::{Due, Said, Scheduled};
 use crate::engine::{PlanAsk, RunPlan};
 
 /// What is to be done once: resolved and checked. See [`Job::named`].
 #[derive(Clone, Debug)]
 pub struct Job {
-    work: Work,
+    when: When,
     plan: RunPlan,
     decide: Option<PlanAsk>,
 }
 
+/// Is the work known, or only when it is due?
+#[derive(Clone, Debug)]
+#[allow(clippy::large_enum_variant)] // one per job
+enum When {
+    Now(Work),
+    Due(Scheduled),
+}
+
 impl Job {
-    /// Begin with the job's name. Say what makes two runs the same work: [`once`](JobBuilder::once),
-    /// [`slot`](JobBuilder::slot), [`with`](JobBuilder::with), [`key`](JobBuilder::key) or
+    /// Begin with the job's name. Say what makes two runs the same work: [`every`](JobBuilder::every),
+    /// [`once`](JobBuilder::once), [`slot`](JobBuilder::slot), [`with`](JobBuilder::with), [`key`](JobBuilder::key) or
     /// [`always`](JobBuilder::always).
     ///
     /// ```
@@ -38,7 +48,7 @@ impl Job {
     ///     .timeout(Duration::from_secs(600))
     ///     .max_failures(5)
     ///     .build()?;
-    /// assert_eq!(job.work().to_string(), "publish@2026-06-19?series=landing");
+    /// assert_eq!(job.work().unwrap().to_string(), "publish@2026-06-19?series=landing");
     ///
     /// // it would be done once by accident
     /// assert!(Job::named("publish").build().is_err());
@@ -50,6 +60,7 @@ impl Job {
             name: name.to_owned(),
             once: false,
             always: false,
+            said: Said::default(),
             slot: None,
             with: Ok(Fields::new()),
             key: None,
@@ -61,13 +72,34 @@ impl Job {
         }
     }
 
-    /// The work, with its key.
-    pub fn work(&self) -> &Work {
-        &self.work
+    /// The work, with its key. Nothing if a schedule says which slot is due: then
+    /// [`Semel::due`](super::Semel::due) knows it.
+    pub fn work(&self) -> Option<&Work> {
+        match &self.when {
+            When::Now(work) => Some(work),
+            When::Due(_) => None,
+        }
     }
 
-    pub(super) fn plan(&self) -> &RunPlan {
-        &self.plan
+    /// The work as of now.
+    pub(super) fn work_at(&self, now_ms: u64) -> Result<Work, JobError> {
+        match &self.when {
+            When::Now(work) => Ok(work.clone()),
+            When::Due(scheduled) => Ok(scheduled.due(now_ms)?.work),
+        }
+    }
+
+    /// What is to be run as of now; and its slot, if a schedule says which.
+    pub(super) fn plan_at(&self, now_ms: u64) -> Result<(RunPlan, Option<Due>), JobError> {
+        let mut plan = self.plan.clone();
+        let When::Due(scheduled) = &self.when else { return Ok((plan, None)) };
+        let due = scheduled.due(now_ms)?;
+        plan.what = due.work.to_string();
+        plan.work = Some(due.work.clone());
+        plan.start_within_ms = due.start_within_ms;
+        let occurrence = due.occurrence.clone();
+        plan.scheduled = Some(crate::engine::Scheduled { occurrence, excuses: Vec::new() });
+        Ok((plan, Some(due)))
     }
 
     pub(super) fn decide(&self) -> Option<&PlanAsk> {
@@ -90,11 +122,11 @@ pub enum JobError {
     },
     /// It is not said what makes two runs the same work.
     #[error(
-        "what makes two runs the same work? Say once (never again), slot (once per slot), with (once per parameters), key (once per key) or always (every time, only never overlapping)"
+        "what makes two runs the same work? Say every (once per day, hour or cron tick), once (never again), slot (once per slot), with (once per parameters), key (once per key) or always (every time, only never overlapping)"
     )]
     Undecided,
     /// `once` and `always` go alone.
-    #[error("{0} goes alone: without slot, with, key and its counterpart")]
+    #[error("{0} goes alone: without every, slot, with, key and its counterpart")]
     Alone(&'static str),
     /// The work.
     #[error(transparent)]
@@ -119,6 +151,47 @@ pub enum JobError {
     /// A plan is pinned to a work that can be done.
     #[error("a job that is always run has no plan: there is no work for it to be pinned to")]
     NothingToPinTo,
+    /// A schedule that is none.
+    #[error("every {text:?} {why}")]
+    Schedule {
+        /// As given.
+        text: String,
+        /// What is wrong with it.
+        why: ScheduleError,
+    },
+    /// A time zone that nobody knows.
+    #[error(
+        "tz {0:?} is no time zone that is known here: write a name of the IANA database, such as Europe/Berlin or UTC; a machine without zones needs the feature bundled-zones"
+    )]
+    Zone(String),
+    /// The system does not say where it is.
+    #[error("the system's time zone is unknown: say it with tz, as in tz(\"Europe/Berlin\")")]
+    NoZone,
+    /// A time that no scheduler says.
+    #[error("scheduled_for {text:?} {why}")]
+    ScheduledFor {
+        /// As given.
+        text: String,
+        /// What is wrong with it.
+        why: ScheduledForError,
+    },
+    /// What is said of a schedule, without one.
+    #[error("{0} goes with a schedule: say every too")]
+    NeedsSchedule(&'static str),
+    /// Two ways to say which slot or key.
+    #[error(
+        "every and {0} both say what is done once: leave one out, or tell runs of one slot apart by with"
+    )]
+    EveryAnd(&'static str),
+    /// What is done would be forgotten before its slot is over.
+    #[error(transparent)]
+    Forgets(#[from] ForgetsTooSoon),
+    /// No slot is due, as of the engine's clock.
+    #[error("the scheduled time {0}")]
+    NotDue(#[from] NotDue),
+    /// The engine's clock shows a time that no calendar has.
+    #[error("the machine's clock shows a time that no calendar has ({0} ms since 1970): set it")]
+    Clock(u64),
     /// A resource is named twice.
     #[error("the resource {0} is named twice")]
     Twice(Name),
@@ -131,6 +204,7 @@ pub struct JobBuilder {
     name: String,
     once: bool,
     always: bool,
+    said: Said,
     slot: Option<String>,
     with: Result<Fields, JobError>,
     key: Option<String>,
@@ -154,7 +228,70 @@ impl JobBuilder {
         self
     }
 
-    /// Once per slot: a date, an hour, a build.
+    /// Once per slot of a schedule: `day`, `week`, `month`, `hour`, an interval such as `15m`, or a cron expression such
+    /// as `0 2 * * *`.
+    ///
+    /// The slot is the one that fell due last when the job is run, by the engine's clock: fired late, twice or by hand,
+    /// it is the same work. See [`semel_core::schedule`] for what happens when the clocks change.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use std::time::Duration;
+    /// use semel::{Job, JobError, Outcome};
+    /// # let semel = semel::Semel::on(std::sync::Arc::new(semel::store::memory::Memory::new()));
+    ///
+    /// let job = Job::named("publish")
+    ///     .every("day")
+    ///     .tz("Europe/Berlin")
+    ///     .max_late(Duration::from_secs(26 * 3600))
+    ///     .build()?;
+    /// assert!(semel.due(&job)?.to_string().starts_with("publish@2"));
+    ///
+    /// let first = semel.run(&job, async |_| Ok::<_, std::io::Error>(42)).await;
+    /// assert!(matches!(first, Outcome::Done(42)));
+    ///
+    /// // what is no schedule is no job
+    /// let wrong = Job::named("publish").every("7m").build();
+    /// assert!(matches!(wrong, Err(JobError::Schedule { .. })));
+    /// let wrong = Job::named("publish").every("day").tz("Mars/Olympus").build();
+    /// assert!(matches!(wrong, Err(JobError::Zone(_))));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn every(mut self, schedule: &str) -> JobBuilder {
+        self.said.every = Some(schedule.to_owned());
+        self
+    }
+
+    /// The schedule's time zone, by its IANA name. If nothing is said, the system's: `TZ`, else `/etc/localtime`.
+    ///
+    /// Names are looked up in the machine's own database of zones. Where there is none (a bare container), turn on this
+    /// crate's feature `bundled-zones`.
+    pub fn tz(mut self, zone: &str) -> JobBuilder {
+        self.said.tz = Some(zone.to_owned());
+        self
+    }
+
+    /// The time that a scheduler had in mind, instead of now: `2026-06-19T02:00:00Z`, or the name of a Kubernetes
+    /// CronJob's Job, which holds it. One that lies ahead of the engine's clock is [`Outcome::NotDue`].
+    ///
+    /// [`Outcome::NotDue`]: super::Outcome::NotDue
+    pub fn scheduled_for(mut self, time: &str) -> JobBuilder {
+        self.said.scheduled_for = Some(time.to_owned());
+        self
+    }
+
+    /// Do not begin a slot that fell due longer ago than this: [`Outcome::TooLate`]. One that is done is found done as
+    /// always, and the next slot is not affected.
+    ///
+    /// [`Outcome::TooLate`]: super::Outcome::TooLate
+    pub fn max_late(mut self, at_most: Duration) -> JobBuilder {
+        self.said.max_late = Some(at_most);
+        self
+    }
+
+    /// Once per slot that you name yourself: a date, an hour, a build.
     pub fn slot(mut self, slot: &str) -> JobBuilder {
         self.slot = Some(slot.to_owned());
         self
@@ -302,25 +439,33 @@ impl JobBuilder {
             Slot::new(text).map_err(|why| JobError::Name { what: "the slot", text: text.to_owned(), why })
         });
         let (slot, with) = (slot.transpose()?, self.with?);
-        let more = slot.is_some() || !with.is_empty() || self.key.is_some();
-        let work = match (self.once, self.always, slot, self.key) {
+        let scheduled = self.said.check(&name, &with, policy.remember_ms)?;
+        let more = scheduled.is_some() || slot.is_some() || !with.is_empty() || self.key.is_some();
+        let when = match (self.once, self.always, scheduled, slot, self.key) {
             (true, true, ..) => return Err(JobError::Alone("once")),
             (true, false, ..) if more => return Err(JobError::Alone("once")),
             (false, true, ..) if more => return Err(JobError::Alone("always")),
-            (true, false, ..) => Work::once(name),
-            (false, true, ..) => Work::always(name),
-            (false, false, slot, Some(key)) => Work::keyed(name, &key, slot, with)?,
-            (false, false, Some(slot), None) => Work::in_slot(name, slot, with)?,
-            (false, false, None, None) if with.is_empty() => return Err(JobError::Undecided),
-            (false, false, None, None) => Work::with(name, with)?,
+            (true, false, ..) => When::Now(Work::once(name)),
+            (false, true, ..) => When::Now(Work::always(name)),
+            (false, false, Some(_), Some(_), _) => return Err(JobError::EveryAnd("slot")),
+            (false, false, Some(_), _, Some(_)) => return Err(JobError::EveryAnd("key")),
+            (false, false, Some(scheduled), None, None) => When::Due(scheduled),
+            (false, false, None, slot, Some(key)) => When::Now(Work::keyed(name, &key, slot, with)?),
+            (false, false, None, Some(slot), None) => When::Now(Work::in_slot(name, slot, with)?),
+            (false, false, None, None, None) if with.is_empty() => return Err(JobError::Undecided),
+            (false, false, None, None, None) => When::Now(Work::with(name, with)?),
+        };
+        let work = match &when {
+            When::Now(work) => Some(work.clone()),
+            When::Due(_) => None,
         };
         let decide = self.decide?;
-        if decide.is_some() && work.is_always() {
+        if decide.is_some() && work.as_ref().is_some_and(Work::is_always) {
             return Err(JobError::NothingToPinTo);
         }
         let plan = RunPlan {
-            what: work.to_string(),
-            work: Some(work.clone()),
+            what: work.as_ref().map(ToString::to_string).unwrap_or_default(),
+            work,
             resources,
             policy,
             payload: self.payload.transpose()?,
@@ -331,7 +476,7 @@ impl JobBuilder {
             scheduled: None,
             lanes: Vec::new(),
         };
-        Ok(Job { work, plan, decide })
+        Ok(Job { when, plan, decide })
     }
 }
 

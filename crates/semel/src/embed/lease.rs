@@ -159,7 +159,8 @@ impl<'a> LeaseBuilder<'a> {
             Outcome::LeaseLost(why) => Held::Lost(why),
             Outcome::Unrecorded { value: Ok(value), why } => Held::NotReleased { value, why },
             Outcome::StoreDown(why) => Held::StoreDown(why),
-            Outcome::Unusable(why) => Held::Unusable(why),
+            Outcome::Unusable(why) | Outcome::NotDue(why) => Held::Unusable(why),
+            Outcome::TooLate { slot, .. } => Held::Unusable(format!("it is too late for {slot}")),
             // these are said of an entry, and there is none
             Outcome::AlreadyDone(_) | Outcome::NeedsPerson { .. } | Outcome::Mismatch(_) => {
                 Held::Unusable("a lease without a ledger cannot be answered so".to_owned())

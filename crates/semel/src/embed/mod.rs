@@ -36,11 +36,12 @@ use std::time::Duration;
 use semel_core::name::Name;
 use semel_core::owner::Owner;
 use semel_core::policy::{IfBusy, OnLost, Policy};
+use semel_core::work::Work;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::clock::SystemClock;
-use crate::engine::{Engine, RunPlan, Strangers};
+use crate::engine::{Engine, Report, RunPlan, Strangers};
 use crate::store::Store;
 
 mod drive;
@@ -49,7 +50,10 @@ mod lease;
 mod outcome;
 mod owner;
 mod run;
+mod scheduled;
 mod step;
+
+use scheduled::Due;
 
 pub use crate::engine::desk::{Shut, Verified};
 pub use job::{Job, JobBuilder, JobError};
@@ -168,8 +172,25 @@ impl Semel {
         F: FnMut(Run) -> R,
         R: Future<Output = Result<T, E>>,
     {
-        let (engine, plan, decide) = (self.engine.clone(), job.plan().clone(), job.decide().cloned());
-        async move { outcome::of(drive::drive(engine, plan, decide, body, outcome::keep_or_say).await) }
+        let (engine, job) = (self.engine.clone(), job.clone());
+        async move {
+            let (plan, due) = match job.plan_at(engine.clock.wall_ms()) {
+                Ok(found) => found,
+                Err(why) => return Outcome::NotDue(why.to_string()),
+            };
+            let decide = job.decide().cloned();
+            let driven = drive::drive(engine, plan, decide, body, outcome::keep_or_say).await;
+            match (&driven.report, due) {
+                (Report::TooLate, Some(Due { slot, due_ms, .. })) => Outcome::TooLate { slot, due_ms },
+                _ => outcome::of(driven),
+            }
+        }
+    }
+
+    /// The work that a run of this job would do now: of a job with a schedule, the slot that fell due last by the
+    /// engine's clock.
+    pub fn due(&self, job: &Job) -> Result<Work, JobError> {
+        job.work_at(self.engine.clock.wall_ms())
     }
 
     /// Hold a lease without a ledger: mutual exclusion with a fencing token, and nothing remembered.

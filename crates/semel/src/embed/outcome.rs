@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use semel_core::claim;
 use semel_core::entry::{Ending, Entry, RESULT_LIMIT, State};
-use semel_core::name::Name;
+use semel_core::name::{Name, Slot};
 use semel_core::payload::FieldChange;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -62,6 +62,18 @@ pub enum Outcome<T, E> {
         /// Why it is not on record.
         why: String,
     },
+    /// The slot that is due fell due longer ago than [`JobBuilder::max_late`] allows: nothing was run, and nothing is
+    /// on record. The next slot is not affected.
+    ///
+    /// [`JobBuilder::max_late`]: super::JobBuilder::max_late
+    TooLate {
+        /// The slot.
+        slot: Slot,
+        /// When it fell due, in milliseconds since 1970.
+        due_ms: u64,
+    },
+    /// No slot of the schedule is due by the engine's clock (the scheduled time lies ahead of it): nothing was run.
+    NotDue(String),
     /// The store cannot be reached: nothing was run. Come again.
     StoreDown(String),
     /// The store holds something that this build cannot use, or a value that is no `T`: nothing was run.
@@ -136,7 +148,7 @@ fn made<T, E>(driven: Driven<T, E>, already: fn(Entry) -> Outcome<T, E>) -> Outc
         (Report::Unrecorded { why, .. }, None) => Outcome::LeaseLost(why),
         (Report::StoreDown(why), _) => Outcome::StoreDown(why),
         (Report::Unusable(why) | Report::NoPlan(why), _) => Outcome::Unusable(why),
-        // no job of a program's has such a limit
+        // a lease has no such limit, and a slot's run is told apart before
         (Report::TooLate, _) => Outcome::Unusable("it was not begun in time".to_owned()),
         (Report::Interrupted(signal), _) => Outcome::Unusable(format!("interrupted by signal {signal}")),
         (Report::Ran { .. }, Some(Ok(value))) => match not_kept {

@@ -244,7 +244,10 @@ impl Engine {
         let Some(seen) = self.calendar(work).await? else { return Ok(Vec::new()) };
         let ticks = calendar::within(&seen.value, occurrence, within_ms, self.clock.wall_ms());
         let slots = self.slots(work, ticks).await?;
-        Ok(slots.into_iter().filter(|slot| calendar::is_owed(slot.entry.as_ref(), max_failures)).collect())
+        Ok(slots
+            .into_iter()
+            .filter(|slot| calendar::is_caught_up(slot.entry.as_ref(), max_failures))
+            .collect())
     }
 
     /// A slot that may not be begun any more is missed from now on.

@@ -205,6 +205,7 @@ impl Engine {
         let (mut seen, mut unreadable) = (Vec::new(), Vec::new());
         for record in &records {
             match seen_entry(record) {
+                Ok(entry) if entry.value.is_trace() => {}
                 Ok(entry) => seen.push(entry),
                 Err(why) => unreadable.push(why),
             }

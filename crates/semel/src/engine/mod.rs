@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use semel_core::claim::Busy;
 use semel_core::definition::Definition;
-use semel_core::entry::{CommandMark, Ending, Entry};
+use semel_core::entry::{CommandMark, Ending, Entry, Forgotten};
 use semel_core::lease::Before;
 use semel_core::name::Name;
 use semel_core::owner::Owner;
@@ -234,6 +234,8 @@ pub enum Event<'a> {
         before: Before,
         /// An earlier attempt was lost.
         after_lost: bool,
+        /// It was done before, and that was forgotten.
+        forgotten: Option<&'a Forgotten>,
     },
     /// The probe was asked.
     Probed(&'a Probed),

@@ -132,7 +132,12 @@ impl Engine {
         tell: Tell<'_>,
     ) -> (Report, Option<Kept>) {
         let mut held = claimed.held;
-        tell(Event::Claimed { begin: &held.begin, before: claimed.before, after_lost: claimed.after_lost });
+        tell(Event::Claimed {
+            begin: &held.begin,
+            before: claimed.before,
+            after_lost: claimed.after_lost,
+            forgotten: held.entry.as_ref().and_then(|seen| seen.value.is_again()),
+        });
         let began = self.clock.now();
         let desk = Arc::new(Desk::new(self, &held, &plan.policy));
         let service = plan.nested.as_deref().and_then(|folder| {

@@ -30,6 +30,8 @@ pub struct Swept {
     pub attempts: u64,
     /// Done entries that went: their work may run again.
     pub forgotten: u64,
+    /// What was left of such entries, and went.
+    pub traces: u64,
     /// Pieces of what steps wrote that went.
     pub outputs: u64,
     /// What could not be read, and stays.
@@ -115,14 +117,17 @@ impl Engine {
                         let made = if dry_run { 1 } else { self.apply(change).await? };
                         swept.attempts += made * dropped as u64;
                     }
-                    Fate::Forget => {
+                    Fate::Remove => {
+                        swept.traces += if dry_run { 1 } else { self.apply(vec![removal(record)]).await? };
+                    }
+                    Fate::Forget { trace } => {
                         if !dry_run {
                             // first: a run that is done again must not find the steps of its earlier life
                             self.remove_all(&RecordKey::outputs_of(&seen.value.work), PIECES_PAGE).await?;
                             self.remove_all(&RecordKey::steps_of(Some(&seen.value.work)), PAGE).await?;
                         }
-                        swept.forgotten +=
-                            if dry_run { 1 } else { self.apply(vec![removal(record)]).await? };
+                        let change = rewrite(trace, Expect::Version(seen.version))?;
+                        swept.forgotten += if dry_run { 1 } else { self.apply(change).await? };
                     }
                 }
             }

@@ -146,7 +146,7 @@ async fn a_panic_goes_on_and_leaves_the_ledger_right() {
     assert_eq!(panic.downcast_ref::<&str>(), Some(&"oh"));
     assert!(matches!(state(&semel, "done").await, Some(State::Done { .. })));
     assert_eq!(state(&semel, "a").await, Some(State::Open { torn: true }), "whether it happened is unknown");
-    let entry = stage.engine(2).look(Some(job().work()), &[]).await.unwrap().entry.unwrap().value;
+    let entry = stage.engine(2).look(job().work(), &[]).await.unwrap().entry.unwrap().value;
     assert_eq!((entry.state, entry.failures), (State::Failed { torn: true }, 1));
     // the lease was given back: nobody waits for it to lapse
     let effects = Cell::new(0);
@@ -164,7 +164,7 @@ async fn a_panic_before_the_bodys_future_is_made_is_the_bodys_too() {
         async move { semel.run(&job(), body).await.is_done() }
     });
     assert!(panicking.await.unwrap_err().is_panic());
-    let entry = stage.engine(2).look(Some(job().work()), &[]).await.unwrap().entry.unwrap().value;
+    let entry = stage.engine(2).look(job().work(), &[]).await.unwrap().entry.unwrap().value;
     assert_eq!((entry.state, entry.failures), (State::Failed { torn: true }, 1));
     // the lease was given back: nobody waits for it to lapse
     let outcome = semel.run(&job(), async |_| Ok::<_, std::io::Error>(7)).await;

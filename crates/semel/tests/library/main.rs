@@ -9,6 +9,7 @@ mod stage;
 mod cancelled;
 mod killed;
 mod plans;
+mod schedules;
 mod zombies;
 
 use std::cell::{Cell, RefCell};
@@ -38,7 +39,7 @@ pub(crate) fn no() -> std::io::Error {
 /// The state of a step of [`job`], by its name.
 pub(crate) async fn state(semel: &Semel, step: &str) -> Option<State> {
     let name = semel::core::name::Name::new(step).unwrap();
-    let work = job().work().clone().at_step(name, 1).unwrap();
+    let work = job().work().unwrap().clone().at_step(name, 1).unwrap();
     semel.engine().look(Some(&work), &[]).await.unwrap().entry.map(|seen| seen.value.state)
 }
 
@@ -76,7 +77,7 @@ async fn a_retry_replays_values_and_runs_what_failed_again() {
         let outcome = semel(&stage, attempt)
             .run(&job(), async |run| -> Result<(String, Vec<u32>), Any> {
                 assert_eq!(run.attempt(), u32::try_from(attempt).unwrap());
-                assert_eq!(run.work(), Some(job().work()));
+                assert_eq!(run.work(), job().work());
                 assert_eq!(run.lease().token().value(), u64::try_from(attempt).unwrap());
                 let name: String = run
                     .step("one", async || {
@@ -249,7 +250,7 @@ async fn an_idempotency_key_is_the_same_on_every_retry_and_another_for_every_ste
     assert_ne!(keys[0].0, keys[0].1);
     assert_ne!(keys[0].0, keys[0].2);
     let name = semel::core::name::Name::new("charge").unwrap();
-    assert_eq!(keys[0].0, job().work().clone().at_step(name, 1).unwrap().key());
+    assert_eq!(keys[0].0, job().work().unwrap().clone().at_step(name, 1).unwrap().key());
 }
 
 #[tokio::test(start_paused = true)]
@@ -376,7 +377,7 @@ async fn a_step_that_is_on_record_already_is_found_by_the_first_attempt_too() {
         .await;
     assert!(matches!(first, Outcome::Failed(_)));
     // the run's own entry is gone, as after a repair by hand: its attempts count from 1 again
-    let key = semel::core::record::RecordKey::entry(job().work());
+    let key = semel::core::record::RecordKey::entry(job().work().unwrap());
     let record =
         stage.store.memory.load(std::slice::from_ref(&key)).await.unwrap().records.remove(0).unwrap();
     let expect = semel::core::record::Expect::Version(record.version);

@@ -40,7 +40,7 @@ async fn every_attempt_is_given_the_same_whatever_the_program_offers_by_now() {
     let seen = seen.into_inner();
     assert_eq!(seen[0], seen[1]);
     assert_eq!(seen[0].0.get("slugs"), Some(&serde_json::json!(["one"])));
-    assert_eq!(seen[0].1, seed(&first.work().key()));
+    assert_eq!(seen[0].1, seed(&first.work().unwrap().key()));
 }
 
 #[tokio::test(start_paused = true)]
@@ -49,7 +49,7 @@ async fn a_job_without_choices_has_a_seed_and_no_plan() {
     let job = Job::named("job").once().build().unwrap();
     let outcome =
         semel(&stage, 1).run(&job, async |run| Ok::<_, Any>((run.plan().is_none(), run.seed()))).await;
-    assert_eq!(outcome.value(), Some((true, Some(seed(&job.work().key())))));
+    assert_eq!(outcome.value(), Some((true, Some(seed(&job.work().unwrap().key())))));
 }
 
 #[test]

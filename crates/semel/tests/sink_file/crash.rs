@@ -5,8 +5,9 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use semel::sink::file::Refusal;
+use semel_testkit::{Chance, rounds};
 
-use crate::support::{Chance, Folder, content, rounds, why};
+use crate::support::{Folder, content, why};
 
 /// Every boundary, in order; whether the fence has advanced there, and whether the target is new.
 const POINTS: [(&str, bool, bool); 10] = [

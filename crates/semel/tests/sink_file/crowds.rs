@@ -7,8 +7,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use semel::sink::file::Refusal;
+use semel_testkit::{Chance, rounds};
 
-use crate::support::{Chance, Folder, content, grant, name, rounds, token_in, why};
+use crate::support::{Folder, content, grant, name, token_in, why};
 
 /// One write: when it began and ended, and whether it was accepted.
 #[derive(Clone, Copy, Debug)]

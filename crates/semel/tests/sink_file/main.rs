@@ -2,7 +2,7 @@
 //!
 //! | module | shows |
 //! |---|---|
-//! | `support` | a folder for each test, the helper process, chance from a printed seed |
+//! | `support` | a folder for each test, the helper process |
 //! | `writes` | what is replaced, what is kept, what is refused |
 //! | `looks` | modes, owners and attributes |
 //! | `fences` | a person sets the fence; a fence that is damaged, strange or busy |

@@ -1,4 +1,4 @@
-//! A folder for each test, the helper process, chance from a printed seed.
+//! A folder for each test, the helper process.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -204,41 +204,5 @@ impl Drop for Probe {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
-    }
-}
-
-/// How many rounds: as many as the environment says.
-pub(crate) fn rounds(usual: u64) -> u64 {
-    std::env::var("SEMEL_ROUNDS").ok().map_or(usual, |text| text.parse().unwrap())
-}
-
-/// Chance, from a seed that is printed.
-pub(crate) struct Chance(u64);
-
-impl Chance {
-    pub(crate) fn new(what: &str) -> Chance {
-        let given = std::env::var("SEMEL_SEED").ok().map(|text| text.parse().unwrap());
-        let seed = given.unwrap_or_else(|| getrandom::u64().unwrap() >> 16);
-        println!("{what}: SEMEL_SEED={seed}");
-        Chance(seed)
-    }
-
-    pub(crate) fn next(&mut self) -> u64 {
-        // splitmix64
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    pub(crate) fn below(&mut self, n: u64) -> u64 {
-        self.next() % n
-    }
-
-    pub(crate) fn shuffle<T>(&mut self, items: &mut [T]) {
-        for i in (1..items.len()).rev() {
-            items.swap(i, usize::try_from(self.below(i as u64 + 1)).unwrap());
-        }
     }
 }

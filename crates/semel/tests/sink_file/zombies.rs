@@ -5,8 +5,9 @@
 use std::time::Duration;
 
 use semel::sink::file::FileSinkError;
+use semel_testkit::{Chance, rounds};
 
-use crate::support::{Chance, Folder, Probe, content, grant, name, rounds};
+use crate::support::{Folder, Probe, content, grant, name};
 
 /// What became of the zombies of a test.
 #[derive(Debug, Default, PartialEq, Eq)]

@@ -10,7 +10,6 @@
 // the rooms are the product's: a test starts processes and looks at the clock
 #![allow(clippy::disallowed_methods)]
 
-mod chance;
 #[cfg(feature = "postgres")]
 mod postgres;
 #[cfg(feature = "postgres")]

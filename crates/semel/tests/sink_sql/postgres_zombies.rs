@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use semel::core::token::Grant;
+use semel_testkit::{Chance, rounds};
 use tokio::task::JoinSet;
 use tokio_postgres::{Client, IsolationLevel};
 
-use crate::chance::{Chance, rounds};
 use crate::postgres_stage::*;
 use crate::{ENDS, EVERYWHERE, StallsBefore, Wakes, grant};
 
@@ -210,7 +210,7 @@ async fn postgres_a_zombie_never_lands_after_the_new_holder() {
             let (stage, mut chance) = (Arc::clone(&stage), chance.split());
             lanes.spawn(async move {
                 let mut lane = Lane::new(&stage, level, stalls).await;
-                for round in 0..rounds() {
+                for round in 0..rounds(200) {
                     lane.round(&stage, round, &mut chance).await;
                 }
             });
@@ -248,7 +248,7 @@ async fn postgres_control_check_then_act_lets_the_zombie_in() {
 
 /// Many at once with all kinds of tokens. Answers the tokens in the order of commits, and how many were refused.
 async fn crowd(stage: &Stage, site: &str, fenced: bool, chance: &mut Chance) -> (Vec<i64>, u64) {
-    let each = rounds().div_ceil(4);
+    let each = rounds(200).div_ceil(4);
     let mut tasks = JoinSet::new();
     for _ in 0..8 {
         let (mut client, mut chance, site) = (stage.connect().await, chance.split(), site.to_owned());

@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 use rusqlite::{Connection, ErrorCode, Transaction, TransactionBehavior, params};
 use semel::core::token::Grant;
 use semel::sink::sql::{self, SqlFenceError, sqlite::fence};
+use semel_testkit::{Chance, rounds};
 use tempfile::TempDir;
 
-use crate::chance::{Chance, rounds};
 use crate::{ENDS, EVERYWHERE, StallsBefore, Wakes, grant, name};
 
 const SITE: &str = "site";
@@ -131,7 +131,7 @@ fn sqlite_a_zombie_never_lands_after_the_new_holder() {
     for stalls in EVERYWHERE {
         let stage = Stage::new();
         let (mut zombie, mut holder, watch) = (stage.open(), stage.open(), stage.open());
-        for round in 0..rounds() {
+        for round in 0..rounds(200) {
             let (old, new) = (grant(2 * round + 1, 1), grant(2 * round + 2, 2));
             let (library, early, wakes) = (chance.coin(), chance.coin(), chance.of(&ENDS));
             let (holder_library, holder_begins) = (chance.coin(), chance.of(&BEGINS));
@@ -240,7 +240,7 @@ fn sqlite_control_check_then_act_lets_the_zombie_in() {
 
 /// Many at once with all kinds of tokens. Answers the tokens in the order of commits, and how many were refused.
 fn crowd(fenced: bool, chance: &mut Chance) -> (Vec<i64>, u64) {
-    let (stage, each) = (Stage::new(), rounds().div_ceil(4));
+    let (stage, each) = (Stage::new(), rounds(200).div_ceil(4));
     let start = Barrier::new(8);
     let refusals = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..8)
