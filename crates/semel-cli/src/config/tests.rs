@@ -431,7 +431,7 @@ fn lanes_that_are_wrong_say_what_to_write() {
         ),
         (
             "webhook = { file = \"x\" }",
-            "2:11: webhook: a reference is written { env = \"NAME\" } and has nothing else in it",
+            "2:11: webhook: this is no reference: write { env = \"NAME\" }, and nothing else in it",
         ),
         (
             &format!("{hook}\nsecret = \"hunter2\""),
@@ -517,7 +517,7 @@ fn who_is_told_must_be_there() {
     assert_eq!(
         said("ping = \"http://h/\""),
         [
-            "1:7: job \"a\": ping: http: is for private addresses only: write https:, or private-addresses = true if it is on this machine or in its network"
+            "3:1: job \"a\": ping: http: is for private addresses only: write https:, or private-addresses = true if it is on this machine or in its network"
         ]
     );
     assert_eq!(said("ping = \"http://h/\"\nprivate-addresses = true"), [""; 0]);

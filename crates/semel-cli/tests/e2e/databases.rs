@@ -35,7 +35,7 @@ fn addresses_that_name_no_store() {
     let home = used();
     refused(&home, "cassandra://host/x", 78, "no store \"cassandra\"");
     refused(&home, "/var/lib/x.db", 78, "sqlite:");
-    refused(&home, "sqlite:", 78, "needs a path");
+    refused(&home, "sqlite:", 78, "has no path");
     home.assert_whole();
 }
 
