@@ -20,6 +20,7 @@ mod script;
 mod site;
 mod slot;
 mod spill;
+mod surroundings;
 mod table;
 mod task;
 mod trouble;

@@ -68,13 +68,17 @@ pub(crate) struct Terms {
 
 /// What becomes of slots that were missed.
 pub(crate) fn catch_up(text: &str) -> Result<CatchUp, Trouble> {
+    let wrong = || {
+        let given = quoted(text);
+        Trouble::config(format!("--catch-up {given}: write latest, none or all=DUR (as in all=7d)"))
+    };
     match text.split_once('=') {
         None if text == "latest" => Ok(CatchUp::Latest),
         None if text == "none" => Ok(CatchUp::None),
-        Some(("all", length)) => Ok(CatchUp::All { within_ms: duration_ms("--catch-up all", length)? }),
-        _ => {
-            Err(Trouble::config(format!("--catch-up {text:?}: write latest, none or all=DUR (as in all=7d)")))
+        Some(("all", length)) => {
+            duration_ms("", length).map(|within_ms| CatchUp::All { within_ms }).map_err(|_| wrong())
         }
+        _ => Err(wrong()),
     }
 }
 

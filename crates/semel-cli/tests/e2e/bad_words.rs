@@ -1,10 +1,6 @@
 //! Every bad word has a clear error: one line that names where it stands, quotes what was given and says what to write
 //! instead. Nothing runs, and nothing is on record.
 
-use std::time::{Duration, Instant};
-
-use semel_testkit::{Chance, rounds};
-
 use crate::support::{Home, Said};
 
 /// The command appends to this file: an effect that is counted outside.
@@ -173,6 +169,12 @@ fn zones_and_times() {
         &[
             (&["--tz", ""], "--tz", "\"\"", "write a name of the IANA database"),
             (&["--tz", "berlin"], "--tz", "\"berlin\"", "such as Europe/Berlin"),
+            (&["--catch-up", "most"], "--catch-up", "\"most\"", "write latest, none or all=DUR"),
+            (&["--catch-up", "all"], "--catch-up", "\"all\"", "as in all=7d"),
+            (&["--catch-up", "all=soon"], "--catch-up", "\"all=soon\"", "as in all=7d"),
+            (&["--grace", "soon"], "--grace", "\"soon\"", "write 500ms"),
+            (&["--keep-going"], "--keep-going", "", "say --catch-up all=DUR too"),
+            (&["--catch-up", "all=7d", "--remember", "3d"], "--remember", "3d", "write --remember 9d"),
             (&["--tz", "Mars/Olympus"], "--tz", "\"Mars/Olympus\"", "is no time zone"),
             (&["--tz", "Europe/Berlin "], "--tz", "\"Europe/Berlin \"", "is no time zone"),
             (&["--tz", "+02:00"], "--tz", "\"+02:00\"", "is no time zone"),
@@ -401,7 +403,7 @@ fn placeholders() {
 /// What stands in a file, and what the line must have: its place, what was given, and a piece of what is said.
 type FileRow = (&'static str, &'static str, &'static str, &'static str);
 
-fn check(home: &Home) -> Said {
+pub(crate) fn check(home: &Home) -> Said {
     home.launch(&mut home.semel(["config", "check"])).end()
 }
 
@@ -419,6 +421,8 @@ fn files() {
         ("every = \"day\"\nslot = \"x\"", "3:1", "slot", "leave one out"),
         ("slot = \"a?\"", "3:8", "\"a?\"", "allowed are printable"),
         ("slot = 2026-06-19", "3:8", "2026-06-19", "write it in quotes"),
+        ("every = \"day\"\ncatch-up = \"most\"", "4:12", "\"most\"", "write catch-up = \"latest\""),
+        ("grace = \"1h\"\nonce = true", "3:1", "grace", "say every SCHEDULE too"),
         ("once = \"yes\"", "3:8", "\"yes\"", "write once = true"),
         ("once = true\nkey = \"x\"", "3:1", "once", "goes alone"),
         ("key = \"\"", "3:7", "key", "or leave it out"),
@@ -523,165 +527,4 @@ fn files() {
     }
     std::fs::remove_file(home.path("semel.toml")).unwrap();
     nothing_happened(&home);
-}
-
-/// Letters that parsers trip over.
-const LETTERS: &[&str] = &[
-    "0",
-    "1",
-    "9",
-    "5",
-    "a",
-    "z",
-    "day",
-    "m",
-    "h",
-    "s",
-    "d",
-    " ",
-    "*",
-    "/",
-    "-",
-    ",",
-    ":",
-    "=",
-    ":=",
-    "{",
-    "}",
-    "[",
-    "]",
-    "\"",
-    "'",
-    "@",
-    "#",
-    "?",
-    "%",
-    ".",
-    "..",
-    "\\",
-    "\n",
-    "\t",
-    "\r",
-    "T",
-    "Z",
-    "+",
-    "~",
-    "~0",
-    "\u{e4}",
-    "\u{1f600}",
-    "\u{202e}",
-    "\u{7f}",
-    "2026",
-    "-06",
-    "null",
-    "1e9",
-    "plan.",
-    "slot",
-    "with.x",
-    "&",
-    "|",
-    "<",
-    ">",
-    "$(",
-    "`",
-    "=a,b",
-];
-
-fn word(chance: &mut Chance) -> String {
-    (0..chance.below(12)).map(|_| chance.of(LETTERS)).collect()
-}
-
-/// Real processes with random words: an answer in time, and never a panic.
-#[test]
-fn any_words() {
-    let home = Home::new();
-    let mut chance = Chance::new("any_words");
-    let flags = [
-        "--every",
-        "--tz",
-        "--slot",
-        "--scheduled-for",
-        "--max-late",
-        "--choose",
-        "--recent",
-        "--with",
-        "--key",
-        "--resource",
-        "--or",
-        "--if-busy",
-        "--remember",
-        "--volatile",
-        "--job",
-    ];
-    for _ in 0..rounds(60) {
-        let (flag, given) = (chance.of(&flags), word(&mut chance));
-        let mut command = home.semel(["run"]);
-        if flag != "--job" {
-            command.args(["--job", "j"]);
-        }
-        match flag {
-            "--tz" | "--scheduled-for" | "--max-late" => drop(command.args(["--every", "day"])),
-            "--every" | "--slot" | "--with" | "--key" => {}
-            _ => drop(command.args(["--slot", "s"])),
-        }
-        command.arg(format!("{flag}={given}"));
-        if chance.coin() {
-            command.args(["--fill", "--", "true", &word(&mut chance)]);
-        } else {
-            command.args(["--", "true"]);
-        }
-        let began = Instant::now();
-        let said = home.launch(&mut command).end();
-        assert!(matches!(said.code, 0 | 65 | 78), "{flag}={given:?}: {} {}", said.code, said.err);
-        assert!(!said.err.contains("panicked"), "{flag}={given:?}: {}", said.err);
-        assert!(began.elapsed() < Duration::from_secs(20), "{flag}={given:?}");
-        assert!((said.code == 0) == said.err.is_empty(), "{flag}={given:?}: {} {}", said.code, said.err);
-    }
-    home.assert_whole();
-}
-
-/// And with random files.
-#[test]
-fn any_files() {
-    let home = Home::new();
-    let mut chance = Chance::new("any_files");
-    let keys =
-        ["every", "tz", "slot", "choose", "with", "remember", "env", "or", "ttl", "fill", "once", "nonsense"];
-    let signs = [
-        "[jobs.",
-        "[jobs.a]",
-        "]",
-        "=",
-        "\n",
-        "{",
-        "}",
-        "\"",
-        "'''",
-        "[[",
-        ",",
-        "#",
-        "1979-05-27",
-        "true",
-        "store",
-    ];
-    for _ in 0..rounds(60).min(400) {
-        let mut text = String::from(if chance.coin() { "[jobs.a]\ncommand = \"true\"\n" } else { "" });
-        for _ in 0..chance.below(6) {
-            match chance.below(3) {
-                0 => text.push_str(&format!("{} = {:?}\n", chance.of(&keys), word(&mut chance))),
-                1 => text.push_str(&format!("{} = [{:?}]\n", chance.of(&keys), word(&mut chance))),
-                _ => (0..chance.below(8)).for_each(|_| text.push_str(chance.of(&signs))),
-            }
-        }
-        home.write("semel.toml", &text);
-        let began = Instant::now();
-        let said = check(&home);
-        assert!(matches!(said.code, 0 | 78), "{text}: {} {}", said.code, said.err);
-        let all = format!("{}{}", String::from_utf8_lossy(&said.out), said.err);
-        assert!(!all.contains("panicked"), "{text}: {all}");
-        assert!(began.elapsed() < Duration::from_secs(20), "{text}");
-        if said.code == 78 {
-            assert!(all.contains("semel.toml:"), "{text}: {all}");
-        }
-    }
 }

@@ -32,6 +32,7 @@
 #![allow(clippy::disallowed_methods)]
 
 mod advise;
+mod any_words;
 mod arguments;
 mod bad_words;
 #[cfg(feature = "crash-points")]
