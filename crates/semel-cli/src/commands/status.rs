@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use anstyle::Style;
 use semel::engine::Engine;
 use semel::engine::ledger::Listed;
+use semel_core::alarm;
 use semel_core::definition::Successes;
 use semel_core::entry::Attempt;
 use semel_core::lease::SeenLease;
@@ -20,7 +21,7 @@ use crate::args::Common;
 use crate::out::{Voice, print, print_json, span, when};
 use crate::plan::Surroundings;
 use crate::runtime;
-use crate::table::{Table, flexible, line_width, number, style_of, styled, whole};
+use crate::table::{Table, clean, flexible, line_width, number, style_of, styled, whole};
 use crate::trouble::Trouble;
 
 /// How many of a kind are shown, and how many failures.
@@ -37,6 +38,8 @@ struct Status {
     suppressed: Suppressed,
     /// The works that ran last of jobs that were then defined otherwise than when they last succeeded.
     drifted: Newest<String>,
+    /// Lanes that do not deliver, each with why.
+    broken: BTreeMap<String, String>,
     unreadable: Unreadable,
 }
 
@@ -117,7 +120,23 @@ async fn look(engine: &Engine) -> Result<Status, Trouble> {
             drifted.push(last.started_ms, work);
         }
     }
-    Ok(Status { counts, running, needs_person, failed, held, suppressed, drifted, unreadable })
+    let broken = broken_lanes(engine).await?;
+    Ok(Status { counts, running, needs_person, failed, held, suppressed, drifted, broken, unreadable })
+}
+
+async fn broken_lanes(engine: &Engine) -> Result<BTreeMap<String, String>, Trouble> {
+    let (mut broken, mut from) = (BTreeMap::new(), None);
+    loop {
+        let (alarms, next) = engine.alarms(from.as_ref()).await?;
+        for (_, seen) in &alarms {
+            let all = alarm::broken(&seen.value).into_iter();
+            broken.extend(all.map(|lane| (lane.lane.to_owned(), lane.why.to_owned())));
+        }
+        from = next;
+        if from.is_none() {
+            return Ok(broken);
+        }
+    }
 }
 
 impl Status {
@@ -150,7 +169,7 @@ impl Status {
             "kind": "status", "counts": counts,
             "suppressed": { "done": done, "running": running, "busy": busy, "last_ms": last_ms },
             "running": list(self.running), "needs_person": list(self.needs_person), "failed": list(self.failed),
-            "held": held, "drifted": self.drifted.into_vec(), "unreadable": self.unreadable.count,
+            "held": held, "drifted": self.drifted.into_vec(), "broken_lanes": self.broken, "unreadable": self.unreadable.count,
         })
     }
 
@@ -174,6 +193,17 @@ impl Status {
         }
         if self.drifted.count > 0 {
             tell_drifted(self.drifted);
+        }
+        if !self.broken.is_empty() {
+            heading("Lanes that do not deliver");
+            for (lane, why) in &self.broken {
+                print(&format!(
+                    "  {lane}: {}; try it with: semel doctor --notify {}",
+                    clean(why),
+                    shell_quote(lane)
+                ));
+            }
+            print("");
         }
         let head = match (idle, well) {
             _ if !known => "",

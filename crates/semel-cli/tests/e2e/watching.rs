@@ -131,6 +131,7 @@ fn a_broken_lane_never_fails_the_job_but_is_shown() {
         ask(&home, &now, &["check", "publish"]);
     }
     ask(&home, "2026-06-01T05:40:00Z", &["check"]).exits(1).saying("lane desk does not deliver");
+    assert!(home.ask("status").exits(0).text().contains("Lanes that do not deliver\n  desk: "));
     assert!(told(&home).is_empty());
     home.write("works", "");
     ask(&home, "2026-06-01T07:00:00Z", &["check"]).exits(0).silent();
