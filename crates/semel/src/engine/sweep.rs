@@ -46,7 +46,30 @@ impl Engine {
         self.sweep_journal(dry_run, &mut swept, tell).await?;
         self.sweep_entries(dry_run, &mut swept, tell).await?;
         self.sweep_outputs(dry_run, &mut swept, tell).await?;
+        if !dry_run {
+            self.sweep_alarms(&mut swept).await?;
+        }
         Ok(swept)
+    }
+
+    /// Alarms in which nothing is wrong any more and nothing waits.
+    async fn sweep_alarms(&self, swept: &mut Swept) -> Result<(), LookError> {
+        let mut from = None;
+        loop {
+            let (alarms, next) = self.alarms(from.as_ref()).await?;
+            swept.looked_at += alarms.len() as u64;
+            let empty = alarms.into_iter().filter(|(_, seen)| seen.value.is_empty());
+            let removals: Vec<Change> = empty
+                .map(|(key, seen)| Change::Remove { key, expect: Expect::Version(seen.version) })
+                .collect();
+            if !removals.is_empty() {
+                self.apply(removals).await?;
+            }
+            from = next;
+            if from.is_none() {
+                return Ok(());
+            }
+        }
     }
 
     async fn sweep_journal(
