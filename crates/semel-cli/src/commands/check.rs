@@ -51,6 +51,9 @@ pub(crate) struct CheckArgs {
     /// Let the addresses of --notify be on this machine or in its network
     #[arg(long)]
     private_addresses: bool,
+    /// Say nothing: only the exit code, and the notice
+    #[arg(short, long, conflicts_with = "verbose")]
+    quiet: bool,
     /// A run without a schedule is overdue after this
     #[arg(long, value_name = "DUR", default_value = "24h")]
     run_limit: String,
@@ -107,7 +110,7 @@ pub(crate) fn run(common: &Common, args: &CheckArgs, around: &Surroundings) -> R
             print_json(json!({
                 "kind": "finding", "finding": found.kind, "job": found.job, "work": found.work, "text": found.line,
             }));
-        } else {
+        } else if !args.quiet {
             voice.say(&found.line);
         }
     }

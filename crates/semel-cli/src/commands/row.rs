@@ -9,7 +9,7 @@ use tokio::runtime::Runtime;
 use super::run::{shell_quote, speak, speak_late, summarize, tell, waits_for_itself};
 use crate::args::Common;
 use crate::away::Away;
-use crate::notify::{Pings, send};
+use crate::notify::{Lane, Pings, send};
 use crate::out::Voice;
 use crate::plan::{self, Surroundings};
 use crate::task::{CommandTask, ProcessSignals};
@@ -28,6 +28,8 @@ pub(crate) struct Row<'a> {
     keep_going: bool,
     /// The lease that the last one left for the next.
     kept: Option<Kept>,
+    /// The alarm in which something is to be told, and on which lanes.
+    notices: Option<(RecordKey, Vec<Lane>)>,
     /// The code of the first that was not well.
     code: u8,
     over: bool,
@@ -89,6 +91,7 @@ impl<'a> Row<'a> {
             signals: ProcessSignals(signals),
             keep_going,
             kept: None,
+            notices: None,
             code: 0,
             over: false,
         })
@@ -153,11 +156,7 @@ impl<'a> Row<'a> {
         }
         pings.end(&report, voice);
         if let (true, Some(work)) = (notices, &plan.work) {
-            let key = RecordKey::alarm(work.job());
-            let sent = send(self.engine, &key, &notify.lanes, self.around, voice);
-            if let Err(why) = self.runtime.block_on(sent) {
-                voice.say(&format!("what is to be told is left for later: {why}"));
-            }
+            self.notices = Some((RecordKey::alarm(work.job()), notify.lanes));
         }
         let then = then(&report);
         self.over |= match then {
@@ -187,12 +186,29 @@ impl<'a> Row<'a> {
         self.over
     }
 
-    /// All have run that will: the lease is given back, and this is the code.
+    /// All have run that will: the lease is given back, what is to be told is told, and this is the code.
     pub(crate) fn end(mut self) -> u8 {
+        self.let_go();
+        if let Some((key, lanes)) = self.notices.take() {
+            let sent = send(self.engine, &key, &lanes, self.around, self.voice);
+            if let Err(why) = self.runtime.block_on(sent) {
+                self.voice.say(&format!("what is to be told is left for later: {why}"));
+            }
+        }
+        self.code
+    }
+
+    fn let_go(&mut self) {
         if let Some(kept) = self.kept.take() {
             self.runtime.block_on(self.engine.let_go(kept));
         }
-        self.code
+    }
+}
+
+/// A row that breaks off gives its lease back too.
+impl Drop for Row<'_> {
+    fn drop(&mut self) {
+        self.let_go();
     }
 }
 

@@ -212,6 +212,7 @@ fn a_check_finds_what_is_overdue_and_tells_it_once() {
     ask(&home, "2026-06-02T08:00:00Z", &["run", "publish"]).exits(0);
     ask(&home, "2026-06-02T08:15:00Z", &["check"]).exits(0).silent();
     assert_eq!(told(&home)[1..], [tuple("recovered", "missed", "publish@2026-06-02")]);
+    ask(&home, "2026-06-03T11:00:00Z", &["check", "--quiet"]).exits(1).silent();
     let json = ask(&home, "2026-06-03T12:00:00Z", &["check", "--json"]).exits(1).json();
     assert_eq!((json["kind"].as_str(), json["finding"].as_str()), (Some("finding"), Some("overdue")));
 }
