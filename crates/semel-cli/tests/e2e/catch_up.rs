@@ -165,6 +165,24 @@ fn a_row_that_is_killed_is_resumed() {
     home.assert_whole();
 }
 
+/// Killed while it puts what was missed on record: nothing is recorded twice, and nothing is left out.
+#[test]
+fn a_crash_between_two_records_loses_no_slot() {
+    for place in ["calendar.account.before", "calendar.account.after", "run.claim.before", "run.claim.after"]
+    {
+        let home = Home::new();
+        fire(&home, MONDAY, &["--every", "day"]).exits(0);
+        home.crash(place, &mut command(&home, FRIDAY, &["--every", "day"], EFFECT));
+        until("it is run", crate::support::SOON, || {
+            fire(&home, FRIDAY, &["--every", "day"]).exits(0);
+            home.lines("effects").len() == 2
+        });
+        assert_eq!(home.lines("effects"), ["2026-06-15", "2026-06-19"], "{place}");
+        assert_eq!(slots(&home, "missed"), ["2026-06-16", "2026-06-17", "2026-06-18"], "{place}");
+        home.assert_whole();
+    }
+}
+
 #[test]
 fn none_leaves_a_slot_whose_grace_has_passed() {
     let home = Home::new();

@@ -162,6 +162,19 @@ impl Home {
         Running { child: command.spawn().unwrap(), out, err }
     }
 
+    /// Start it, and kill it where it comes to that place: it needs a build with `crash-points`.
+    #[cfg(feature = "crash-points")]
+    #[track_caller]
+    pub(crate) fn crash(&self, place: &str, command: &mut Command) {
+        let dir = self.path(&format!("crash.{}", self.count.fetch_add(1, Ordering::Relaxed)));
+        std::fs::create_dir(&dir).unwrap();
+        let mut run = self.launch(command.env("CRASH_AT", place).env("CRASH_DIR", &dir));
+        let reached = dir.join("reached");
+        until(&format!("{place} is reached"), SOON, || reached.exists() || run.has_ended());
+        assert!(reached.exists(), "it ended without coming to {place}: {}", run.err());
+        run.kill_9();
+    }
+
     /// The lines that commands appended to this file: their effects.
     pub(crate) fn lines(&self, name: &str) -> Vec<String> {
         let text = std::fs::read(self.path(name)).unwrap_or_default();

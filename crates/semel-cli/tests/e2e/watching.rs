@@ -35,17 +35,6 @@ fn day(n: u32) -> String {
     format!("2026-06-{n:02}T05:00:00Z")
 }
 
-/// Run it, and kill it where it comes to that place.
-fn crash(home: &Home, place: &str, command: &mut Command) {
-    let dir = home.path("crash");
-    std::fs::create_dir_all(&dir).unwrap();
-    let mut run = home.launch(command.env("CRASH_AT", place).env("CRASH_DIR", &dir));
-    let reached = dir.join("reached");
-    until(&format!("{place} is reached"), SOON, || reached.exists() || run.has_ended());
-    assert!(reached.exists(), "it ended without coming to {place}: {}", run.err());
-    run.kill_9();
-}
-
 fn publish(home: &Home, script: &str, more: &str) {
     let command = toml_text(script);
     home.write(
@@ -150,7 +139,7 @@ fn a_notice_survives_a_crash_at_any_place() {
     for (place, most) in [("run.settle.after", 1), ("notice.told", 2)] {
         let home = Home::new();
         publish(&home, "exit 3", "max-failures = 0\n");
-        crash(&home, place, &mut at(&home, &day(1), &["run", "publish"]));
+        home.crash(place, &mut at(&home, &day(1), &["run", "publish"]));
         // the next run of the job, or a check, tells it
         ask(&home, "2026-06-01T05:01:00Z", &["check", "publish"]);
         ask(&home, &day(2), &["run", "publish"]).exits(3);
