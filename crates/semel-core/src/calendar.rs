@@ -22,7 +22,9 @@ use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
+use crate::claim::Write;
 use crate::entry::{Entry, State, Terms, is_capped};
+use crate::mutant::{self, Mutant};
 use crate::name::{Name, Slot};
 use crate::record::{Expect, Seen};
 use crate::schedule::{Schedule, Tick};
@@ -254,6 +256,25 @@ pub fn accounted(calendar: &Calendar, through: &Tick, stretch: Option<&Stretch>)
     let excess = next.stretches.len().saturating_sub(STRETCHES_KEPT);
     next.stretches.drain(..excess);
     next
+}
+
+/// What to write of a gap: the slots in it that nobody ran, each only if it still has no entry, and the calendar after
+/// them, as in a claim. What is told of them goes first: slots that are on record as missed are not found again, so
+/// on a store that makes one change after another it would never be told.
+pub fn account(
+    seen: &Seen<Calendar>,
+    through: &Tick,
+    stretch: Option<&Stretch>,
+    missed: Vec<Entry>,
+    alarm: Option<Write>,
+) -> Vec<Write> {
+    let calendar = accounted(&seen.value, through, stretch);
+    let expect = Expect::Version(seen.version.clone());
+    let missed = missed.into_iter().map(|entry| Write::Entry { entry, expect: Expect::Absent });
+    let mut writes: Vec<Write> = alarm.into_iter().chain(missed).collect();
+    let at = if mutant::on(Mutant::CalendarFirst) { 0 } else { writes.len() };
+    writes.insert(at, Write::Calendar { calendar, expect });
+    writes
 }
 
 /// The entry of a slot that was missed.

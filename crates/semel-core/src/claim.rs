@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::alarm::Alarm;
 use crate::calendar::{self, Calendar, Occurrence};
-pub use crate::conclusion::{Conclusion, conclude};
+pub use crate::conclusion::{After, Conclusion, conclude};
 use crate::definition::Definition;
 use crate::entry::{self, Attempt, CommandMark, Ending, Entry, Say, State, Terms, Verdict, is_capped};
 use crate::lease::{self, Acquire, Acquired, Before, Held, Lease, SeenLease, Takeable};
@@ -196,7 +196,9 @@ impl Claim {
             }),
         );
         let calendar = self.calendar.iter().cloned();
-        writes.extend(calendar.map(|(calendar, expect)| Write::Calendar { calendar, expect }));
+        let calendar = calendar.map(|(calendar, expect)| Write::Calendar { calendar, expect });
+        let at = if mutant::on(Mutant::CalendarFirst) { 0 } else { writes.len() };
+        writes.splice(at..at, calendar);
         writes
     }
 

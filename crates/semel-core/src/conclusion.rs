@@ -3,17 +3,30 @@
 use crate::claim::Write;
 use crate::entry::{self, Entry, Settle, Stale};
 use crate::lease::{self, Released, SeenLease};
+use crate::mutant::{self, Mutant};
 use crate::name::Name;
 use crate::record::{Expect, Seen};
 
-/// What ends an attempt: the outcome, and the lease given back if it is still ours.
+/// What becomes of the lease when an attempt under it has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum After {
+    /// It is given back.
+    Release {
+        /// After this rest.
+        rest_ms: u64,
+    },
+    /// It stays: another work follows under it.
+    Keep,
+}
+
+/// What ends an attempt: the outcome, and the lease given back if it is still ours and nothing follows under it.
 #[derive(Clone, Debug)]
 pub struct Conclusion {
     /// The outcome, to be written first.
     pub entry: Entry,
     /// What must stand there.
     pub entry_expect: Expect,
-    /// The lease, if it is still ours to release.
+    /// The lease, if it is ours to release.
     pub lease: Option<Released>,
 }
 
@@ -44,9 +57,15 @@ pub fn conclude(
     entry: &Seen<Entry>,
     lease: Option<&SeenLease>,
     settle: &Settle<'_>,
-    rest_ms: u64,
+    after: After,
 ) -> Result<Conclusion, Stale> {
     let next = entry::settle(&entry.value, settle)?;
-    let released = lease::release(lease, settle.grant.token, Some(&settle.grant.nonce), rest_ms).ok();
+    let release =
+        |rest_ms| lease::release(lease, settle.grant.token, Some(&settle.grant.nonce), rest_ms).ok();
+    let released = match after {
+        After::Release { rest_ms } => release(rest_ms),
+        After::Keep if mutant::on(Mutant::KeptLeaseIsReleased) => release(0),
+        After::Keep => None,
+    };
     Ok(Conclusion { entry: next, entry_expect: Expect::Version(entry.version.clone()), lease: released })
 }

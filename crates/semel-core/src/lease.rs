@@ -86,7 +86,7 @@ pub struct Acquire<'a> {
     pub owner: &'a Owner,
     /// For what, in the readable form.
     pub what: &'a str,
-    /// Drawn once per claim; a grant that carries it already is our own, of a reply that was lost.
+    /// Drawn once per claim, or once for works in a row; a grant that carries it already is our own.
     pub nonce: Nonce,
     /// The least token that the store allows.
     pub token_floor: u64,
@@ -110,7 +110,7 @@ pub enum Before {
     Lapsed,
     /// A live lease whose holder is provably gone.
     OwnerGone,
-    /// Our own grant: the write was applied and its reply lost.
+    /// Our own grant: the write was applied and its reply lost, or it was kept from the work before.
     Ours,
 }
 
@@ -158,14 +158,16 @@ pub fn acquire(seen: Option<&SeenLease>, ask: &Acquire<'_>) -> Acquired {
     let Some(hold) = &lease.hold else {
         return grant(last, Expect::Version(version.clone()), Before::Free, ask);
     };
-    let delay_ms = hold.lock_delay_ms.max(ask.lock_delay_ms);
+    let ours = lease.grant.nonce == ask.nonce && !hold.resting;
+    // whoever asks has nothing under way: only what another left behind may have to drain
+    let delay_ms = if ours { 0 } else { hold.lock_delay_ms.max(ask.lock_delay_ms) };
     match seen.standing {
-        Standing::Live { .. } if lease.grant.nonce == ask.nonce && !hold.resting => {
-            let expect = Expect::Live(version.clone());
-            // a lease that is kept from one work to the next says what it is held for now
-            let hold = Hold { what: ask.what.to_owned(), ..hold.clone() };
-            let lease = Lease { grant: lease.grant, hold: Some(hold) };
-            Acquired::Take(Takeable { lease, expect, before: Before::Ours })
+        Standing::Live { .. } if ours && mutant::on(Mutant::OwnGrantNotAskedAgain) => {
+            go_on(lease, hold, Expect::Version(version.clone()), ask)
+        }
+        Standing::Live { .. } if ours => go_on(lease, hold, Expect::Live(version.clone()), ask),
+        Standing::Lapsed { .. } if ours && mutant::on(Mutant::OwnGrantAfterItsLapse) => {
+            go_on(lease, hold, Expect::Version(version.clone()), ask)
         }
         // an owner that is gone says nothing of its effects still under way, so a lock delay waits for the lapse
         Standing::Live { .. } if seen.owner_gone && !hold.resting && delay_ms == 0 => {
@@ -184,6 +186,15 @@ pub fn acquire(seen: Option<&SeenLease>, ask: &Acquire<'_>) -> Acquired {
         }
         Standing::Lapsed { .. } => grant(last, Expect::Lapsed(version.clone()), Before::Lapsed, ask),
     }
+}
+
+/// Our own grant, of a reply that was lost or kept from one work to the next: what is asked for now is what it is
+/// held for, and how long it lives; whoever trusts it counts by that.
+fn go_on(lease: &Lease, hold: &Hold, expect: Expect, ask: &Acquire<'_>) -> Acquired {
+    let (ttl_ms, lock_delay_ms) = (ask.ttl_ms, ask.lock_delay_ms);
+    let hold = Hold { what: ask.what.to_owned(), ttl_ms, lock_delay_ms, ..hold.clone() };
+    let lease = Lease { grant: lease.grant, hold: Some(hold) };
+    Acquired::Take(Takeable { lease, expect, before: Before::Ours })
 }
 
 fn held(lease: &Lease, hold: &Hold, wait_ms: u64, draining: bool) -> Acquired {
@@ -409,5 +420,23 @@ mod tests {
         let mine = held_by(1, 1);
         let again = take(Some(&seen(mine.clone(), LIVE)), &ask(&me, 1));
         assert_eq!((again.lease, again.before), (mine, Before::Ours));
+    }
+
+    #[test]
+    fn a_lease_that_is_kept_lives_as_long_as_the_next_work_asks_for() {
+        let me = owner(1);
+        let next = Acquire { what: "v", ttl_ms: 5_000, lock_delay_ms: 7, ..ask(&me, 1) };
+        let kept = take(Some(&seen(held_by(1, 1), LIVE)), &next).lease;
+        let hold = kept.hold.unwrap();
+        assert_eq!((hold.what.as_str(), hold.ttl_ms, hold.lock_delay_ms), ("v", 5_000, 7));
+    }
+
+    #[test]
+    fn a_kept_lease_that_lapsed_is_taken_with_a_larger_token_and_without_a_delay() {
+        let (me, mine) = (owner(1), held_by(1, 1));
+        let next = Acquire { lock_delay_ms: 300, ..ask(&me, 1) };
+        let taken = take(Some(&seen(mine.clone(), LAPSED)), &next);
+        assert!(taken.lease.grant.token > mine.grant.token);
+        assert_eq!((taken.expect, taken.before), (Expect::Lapsed(Version::from(1)), Before::Lapsed));
     }
 }

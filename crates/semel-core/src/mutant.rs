@@ -1,7 +1,7 @@
 //! Switchable faults in the rules, so that the model check is known to be able to fail.
 //!
 //! In every build but the one with the feature `mutants`, [`on`] is the constant `false` and nothing of this is
-//! left in the program. The test of the model turns them on one at a time and must find each.
+//! left in the program. The tests of the models turn them on one at a time and must find each.
 
 /// A rule broken on purpose.
 #[allow(missing_docs)] // the names say what breaks
@@ -40,11 +40,15 @@ pub enum Mutant {
     StepWithoutLostGuard,
     StepBesideItsRun,
     PlanMovesOn,
+    OwnGrantAfterItsLapse,
+    OwnGrantNotAskedAgain,
+    KeptLeaseIsReleased,
+    CalendarFirst,
 }
 
 impl Mutant {
     /// Every mutant.
-    pub const ALL: [Mutant; 32] = [
+    pub const ALL: [Mutant; 36] = [
         Mutant::TokenStaysOnGrant,
         Mutant::GrantOverLiveLease,
         Mutant::ReleaseForgetsToken,
@@ -77,6 +81,10 @@ impl Mutant {
         Mutant::StepWithoutLostGuard,
         Mutant::StepBesideItsRun,
         Mutant::PlanMovesOn,
+        Mutant::OwnGrantAfterItsLapse,
+        Mutant::OwnGrantNotAskedAgain,
+        Mutant::KeptLeaseIsReleased,
+        Mutant::CalendarFirst,
     ];
 }
 

@@ -18,6 +18,8 @@
 //!   kept of it is how much is left.
 //! - Neighbours that know a dead owner at once, and another host that knows nothing.
 //! - A person whose verdict takes its time too.
+//! - Two works in a row under one lease (`row.rs`): settled without a release, claimed under the same nonce, let go,
+//!   or left by a crash in between; the lease may lapse, or be taken from a dead owner, at any time.
 //! - Runs with steps (`walk.rs`): each is claimed, done and settled in order, by every holder from the first one on;
 //!   a step's process may vanish, and a run that is stopped may ask for a step at any time after. Their effects
 //!   are counted outside the ledger, and no sink guards them.
@@ -31,6 +33,9 @@
 //! payloads; outputs; retention; tries inside one invocation. Watches that run at another speed than the store's clock: the margin is
 //! for them as for steps, and the model spends it on steps.
 //!
+//! Slots that pass without a run have a search of their own (`slots.rs`), also on a store that makes one change after
+//! another.
+//!
 //! # When the store's clock leaps
 //!
 //! A store's clock that leaps ahead ends a lease whose holder still trusts it, by its own honest watch. No rule
@@ -40,9 +45,15 @@
 //!
 //! # What is true of a fenced sink
 //!
-//! It accepts at most one effect per grant, in the order of the tokens. Once a run is recorded as done, it accepts
+//! It accepts at most one effect per grant and key, in the order of the tokens. Once a run is recorded as done, it accepts
 //! no other effect of that key. Where a lost attempt is held for a person, it accepts one effect per key, and one
 //! more per verdict. Where it is retried, each lost attempt may have had its effect: that is the policy's choice.
+//!
+//! # What is true of a lease that is kept
+//!
+//! It is nobody else's until it lapses, and what has lapsed is used again only under a fresh token. To the sink, the
+//! works of a row are one holder: an effect of the first that comes late is not fenced off by the second, only by the
+//! next grant.
 //!
 //! # What is true of a step
 //!
@@ -56,7 +67,10 @@ mod model {
     pub mod check;
     pub mod config;
     pub mod facts;
+    pub mod requests;
+    pub mod row;
     pub mod shared;
+    pub mod slots;
     pub mod store;
     pub mod walk;
     pub mod worker;
@@ -66,16 +80,21 @@ mod model {
 use std::sync::{Mutex, PoisonError};
 
 use model::config::Config;
+use model::slots::{Changes, Fault, Found, MISSED_OVER, SILENT, Slots, UNTOLD};
 use model::worker::Role;
 use semel_core::mutant::{self, Mutant};
 use semel_core::policy::OnLost;
 use stateright::{Checker, Expectation, HasDiscoveries, Model};
 
-const A: Role = Role { key: Some(0), resources: &[0], host: "one" };
-const B: Role = Role { key: Some(1), resources: &[0], host: "two" };
-const A_HERE_OR_THERE: Role = Role { key: Some(0), resources: &[0, 1], host: "one" };
-const A_THERE_OR_HERE: Role = Role { key: Some(0), resources: &[1, 0], host: "one" };
-const SCRIPT: Role = Role { key: None, resources: &[0], host: "one" };
+const A: Role = Role { key: Some(0), then: None, resources: &[0], host: "one" };
+const B: Role = Role { key: Some(1), host: "two", ..A };
+const B_NEARBY: Role = Role { key: Some(1), ..A };
+const A_THEN_B: Role = Role { then: Some(1), ..A };
+const A_HERE_OR_THERE: Role = Role { resources: &[0, 1], ..A };
+const A_THERE_OR_HERE: Role = Role { resources: &[1, 0], ..A };
+const A_THEN_B_HERE_OR_THERE: Role = Role { resources: &[0, 1], ..A_THEN_B };
+const B_THERE_OR_HERE: Role = Role { resources: &[1, 0], ..B_NEARBY };
+const SCRIPT: Role = Role { key: None, ..A };
 
 /// Two workers for one key; any two troubles.
 const TWO_WORKERS: Config = Config {
@@ -198,6 +217,27 @@ const STEPS_ELSEWHERE: Config = Config {
     ..STEPS_HELD
 };
 
+/// Two works in a row under one lease, and another worker at the second of them.
+const IN_A_ROW: Config = Config {
+    name: "two works in a row",
+    roles: &[A_THEN_B, B_NEARBY],
+    ttl: 3,
+    renewals: 0,
+    forward: 0,
+    ..TWO_WORKERS
+};
+
+/// Two works in a row under one lease, and another worker at the first of them; commands that fail.
+const IN_A_ROW_BESIDE_THE_FIRST: Config = Config {
+    name: "two works in a row, and another at the first",
+    roles: &[A_THEN_B, A],
+    renewals: 0,
+    back: 0,
+    troubles: 1,
+    fails: true,
+    ..TWO_WORKERS
+};
+
 /// One search at a time: a mutant is on in the whole process.
 static TURN: Mutex<()> = Mutex::new(());
 
@@ -252,6 +292,8 @@ searches! {
     probed_steps_hold: STEPS_PROBED;
     judged_steps_hold: STEPS_JUDGED;
     steps_elsewhere_hold: STEPS_ELSEWHERE;
+    works_in_a_row_hold: IN_A_ROW;
+    works_in_a_row_beside_the_first_hold: IN_A_ROW_BESIDE_THE_FIRST;
 }
 
 /// Wider bounds, for an optimised build and some minutes: `cargo xtask torture`.
@@ -272,6 +314,15 @@ fn wider_bounds_hold() {
     holds(Config { steps: 2, crashes: 2, troubles: 3, ..STEPS_PROBED });
     holds(Config { unknowns: 1, late: 1, troubles: 3, ..STEPS_JUDGED });
     holds(Config { steps: 2, forward: 1, ..STEPS_ELSEWHERE });
+    holds(Config { troubles: 3, renewals: 1, forward: 1, ..IN_A_ROW });
+    holds(Config { roles: &[A_THEN_B, A_THEN_B], ..IN_A_ROW });
+    holds(Config { troubles: 2, back: 1, renewals: 1, ..IN_A_ROW_BESIDE_THE_FIRST });
+    holds(Config { roles: &[A_THEN_B_HERE_OR_THERE, B_THERE_OR_HERE], resources: 2, ..IN_A_ROW });
+    slots_hold(&[
+        Slots { firings: [2, 2], troubles: 2, ..SLOTS_ONE_BY_ONE },
+        Slots { firings: [2, 2], piece: 1, ..SLOTS_ONE_BY_ONE },
+        Slots { troubles: 3, ..SLOTS },
+    ]);
 }
 
 macro_rules! mutants {
@@ -280,7 +331,8 @@ macro_rules! mutants {
 
         #[test]
         fn every_mutant_is_looked_for() {
-            let looked_for = [$(Mutant::$mutant),*];
+            // what is wrong with a calendar is found below
+            let looked_for = [$(Mutant::$mutant,)* Mutant::CalendarFirst];
             assert!(Mutant::ALL.iter().all(|mutant| looked_for.contains(mutant)));
         }
     };
@@ -309,6 +361,14 @@ mutants! {
     finds_an_ignored_cap: FailureCapIgnored in AGAIN;
     finds_in_doubt_running_again: InDoubtRunsAgain in HELD_FOR_A_PERSON;
     finds_a_plan_that_moves_on: PlanMovesOn in AGAIN;
+    finds_a_lease_used_after_its_lapse: OwnGrantAfterItsLapse in IN_A_ROW
+        by "a lease that has lapsed is used again only under a fresh token";
+    finds_a_kept_lease_that_is_not_asked_again: OwnGrantNotAskedAgain in IN_A_ROW
+        by "a lease that has lapsed is used again only under a fresh token";
+    finds_a_kept_lease_that_is_released: KeptLeaseIsReleased in IN_A_ROW
+        by "a lease that is kept is nobody else's until it lapses";
+    finds_a_kept_lease_that_keeps_its_clock: OwnGrantKeepsItsClock in IN_A_ROW
+        by "who trusts its lease holds it, by the store's record and clock";
     finds_a_step_of_a_zombie: StepWithoutRunGuard in STEPS_HELD
         by "a step is claimed only under a live lease that carries its run's grant";
     finds_a_step_repeated_that_was_not_lost: StepDoneRunsAgain in STEPS_RETRIED
@@ -330,4 +390,69 @@ mutants! {
         by "a step is settled only under the grant that runs it";
     finds_a_step_settled_that_does_not_run: SettleWhenNotRunning in STEPS_HELD
         by "a step is settled only under the grant that runs it";
+}
+
+/// Two runners that each fire twice at some of four ticks, on a store that makes all changes or none.
+const SLOTS: Slots =
+    Slots { changes: Changes::AllOrNothing, piece: 2, firings: [2, 2], troubles: 1, fault: Fault::None };
+
+/// On one that makes one after another; the second fires once.
+const SLOTS_ONE_BY_ONE: Slots = Slots { changes: Changes::OneAfterAnother, firings: [2, 1], ..SLOTS };
+
+fn search(slots: Slots, broken: Option<Mutant>) -> Found {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    mutant::activate(broken);
+    let found = slots.search();
+    mutant::activate(None);
+    println!("{slots:?}, {broken:?}: {} states, {:?}", found.states, found.broken);
+    found
+}
+
+#[test]
+fn every_slot_is_claimed_or_missed() {
+    slots_hold(&[SLOTS, SLOTS_ONE_BY_ONE]);
+}
+
+fn slots_hold(all: &[Slots]) {
+    for &slots in all {
+        let found = search(slots, None);
+        assert_eq!(found.broken.map(|(property, path)| format!("{property}: {path:?}")), None, "{slots:?}");
+        let mut wanted = vec![
+            "a slot that was missed is run after all",
+            "two slots are missed",
+            "every slot is done or missed",
+        ];
+        if slots.changes == Changes::OneAfterAnother {
+            wanted.push("a calendar is left behind its entries");
+        }
+        wanted.retain(|name| !found.reached.contains(name));
+        assert_eq!(wanted, Vec::<&str>::new(), "{slots:?}: not reached");
+    }
+}
+
+fn breaks(slots: Slots, broken: Option<Mutant>) -> Option<&'static str> {
+    search(slots, broken).broken.map(|(property, _)| property)
+}
+
+#[test]
+fn finds_a_calendar_that_is_written_first() {
+    assert_eq!(breaks(SLOTS_ONE_BY_ONE, Some(Mutant::CalendarFirst)), Some(SILENT));
+    // where all changes are made or none, their order is nothing
+    assert_eq!(breaks(SLOTS, Some(Mutant::CalendarFirst)), None);
+}
+
+#[test]
+fn finds_a_gap_that_is_passed_over() {
+    assert_eq!(breaks(Slots { fault: Fault::GapPassedOver, ..SLOTS }, None), Some(SILENT));
+}
+
+#[test]
+fn finds_a_slot_that_is_missed_over_its_entry() {
+    assert_eq!(breaks(Slots { fault: Fault::AbsentIgnored, ..SLOTS_ONE_BY_ONE }, None), Some(MISSED_OVER));
+}
+
+#[test]
+fn finds_missed_slots_that_nobody_is_told_of() {
+    assert_eq!(breaks(Slots { fault: Fault::ToldLast, ..SLOTS_ONE_BY_ONE }, None), Some(UNTOLD));
+    assert_eq!(breaks(Slots { fault: Fault::ToldLast, ..SLOTS }, None), None);
 }

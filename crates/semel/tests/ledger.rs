@@ -104,7 +104,9 @@ async fn end(engine: &Engine, work: &Work, ending: Ending) {
         now_ms,
     };
     let lease = view.lease(resource).unwrap();
-    let conclusion = semel_core::claim::conclude(&seen, lease, &settle, 0).unwrap();
+    let conclusion =
+        semel_core::claim::conclude(&seen, lease, &settle, semel_core::claim::After::Release { rest_ms: 0 })
+            .unwrap();
     let changes = semel::engine::view::changes(&conclusion.writes(resource)).unwrap();
     engine.store.swap(&changes, Durability::Durable).await.unwrap();
 }

@@ -66,9 +66,14 @@ pub(crate) fn run(common: &Common, args: &BackfillArgs, around: &Surroundings) -
     let needs_person = others.iter().filter(|slot| !is_done(slot)).count();
     let mut row = Row::new(common, around, &engine, keep_going, None)?;
     let count = owed.len();
+    let mut done = Ok(());
     for (nth, slot) in owed.into_iter().enumerate() {
         voice.detail(|| format!("slot {} ({} of {count})", slot.tick.slot, nth + 1));
-        row.run(plan::run_in(common, &resolved, around, &slot.tick.slot)?, nth + 1 < count)?;
+        let one = plan::run_in(common, &resolved, around, &slot.tick.slot);
+        done = one.and_then(|one| row.run(one, nth + 1 < count));
+        if done.is_err() {
+            break;
+        }
         if row.is_over() {
             let left = count - nth - 1;
             if left > 0 {
@@ -80,7 +85,9 @@ pub(crate) fn run(common: &Common, args: &BackfillArgs, around: &Surroundings) -
             break;
         }
     }
+    // also after a trouble: what is kept is given back
     let code = row.end();
+    done?;
     if needs_person > 0 {
         voice.say(&format!(
             "{needs_person} of these slots need a person first: list them with: semel ls --needs-me --job {}",

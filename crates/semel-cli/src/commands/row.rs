@@ -1,6 +1,6 @@
 //! Several slots of a job in a row: oldest first, one at a time, under one lease.
 
-use semel::engine::{Engine, Event, Kept, MissedSlot, Report, RunPlan};
+use semel::engine::{Caught, Engine, Event, Kept, MissedSlot, Report, RunPlan, Signals};
 use semel_core::calendar::Reason;
 use semel_core::name::Slot;
 use semel_core::record::RecordKey;
@@ -24,7 +24,7 @@ pub(crate) struct Row<'a> {
     away: Option<&'a Away>,
     voice: Voice,
     runtime: Runtime,
-    signals: ProcessSignals,
+    signals: Heard,
     keep_going: bool,
     /// The lease that the last one left for the next.
     kept: Option<Kept>,
@@ -32,7 +32,35 @@ pub(crate) struct Row<'a> {
     notices: Option<(RecordKey, Vec<Lane>)>,
     /// The code of the first that was not well.
     code: u8,
-    over: bool,
+    /// Why nothing follows.
+    over: Option<Reason>,
+}
+
+/// The signals of this process. One that asked a work to end asks the row to end, also where that work took it for no
+/// reason to fail: whoever is next hears it again, and does not begin.
+struct Heard {
+    signals: ProcessSignals,
+    again: Option<Caught>,
+}
+
+impl Signals for Heard {
+    async fn next(&mut self) -> Caught {
+        let caught = self.signals.next().await;
+        self.again = Some(caught);
+        caught
+    }
+}
+
+/// Those of the next work: what the one before heard comes first.
+struct HeardBefore<'a>(Option<Caught>, &'a mut Heard);
+
+impl Signals for HeardBefore<'_> {
+    async fn next(&mut self) -> Caught {
+        match self.0.take() {
+            Some(caught) => caught,
+            None => self.1.next().await,
+        }
+    }
 }
 
 /// Does a row go on after this?
@@ -67,6 +95,15 @@ fn then(report: &Report) -> Then {
     }
 }
 
+/// Why what follows in a row is not run.
+fn reason(report: &Report) -> Reason {
+    match report {
+        Report::Yielded(_) | Report::Busy(_) => Reason::Busy,
+        Report::StoreDown(_) => Reason::StoreDown,
+        _ => Reason::Refused,
+    }
+}
+
 impl<'a> Row<'a> {
     pub(crate) fn new(
         common: &'a Common,
@@ -88,12 +125,12 @@ impl<'a> Row<'a> {
             away,
             voice: Voice::new(common),
             runtime,
-            signals: ProcessSignals(signals),
+            signals: Heard { signals: ProcessSignals(signals), again: None },
             keep_going,
             kept: None,
             notices: None,
             code: 0,
-            over: false,
+            over: None,
         })
     }
 
@@ -127,12 +164,13 @@ impl<'a> Row<'a> {
             }
             tell(&voice, &event);
         };
+        let mut signals = HeardBefore(self.signals.again, &mut self.signals);
         let (report, kept) = self.runtime.block_on(self.engine.run_in_row(
             &plan,
             self.kept.take(),
             keep,
             &mut task,
-            &mut self.signals,
+            &mut signals,
             &mut tell,
         ));
         self.kept = kept;
@@ -159,11 +197,14 @@ impl<'a> Row<'a> {
             self.notices = Some((RecordKey::alarm(work.job()), notify.lanes));
         }
         let then = then(&report);
-        self.over |= match then {
+        let over = match then {
             Then::GoOn => false,
             Then::Failed => !self.keep_going,
             Then::Stop => true,
         };
+        if over {
+            self.over.get_or_insert(reason(&report));
+        }
         // a skip is a success whatever its code: it counts only if it is the last word
         if self.code == 0 && (!keep || !matches!(then, Then::GoOn)) {
             self.code = code;
@@ -183,7 +224,14 @@ impl<'a> Row<'a> {
 
     /// Is there no use in going on?
     pub(crate) fn is_over(&self) -> bool {
-        self.over
+        self.over.is_some()
+    }
+
+    /// The row ended before it came to this one.
+    pub(crate) fn leave_out(&self, plan: &RunPlan) {
+        if let (Some(away), Some(work), Some(reason)) = (self.away, &plan.work, self.over) {
+            away.note(work, reason, "an earlier slot of the same row was not done");
+        }
     }
 
     /// All have run that will: the lease is given back, what is to be told is told, and this is the code.

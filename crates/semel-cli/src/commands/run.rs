@@ -62,18 +62,30 @@ fn go(
     }
     let engine = plan::engine(common, around)?;
     let mut row = Row::new(common, around, &engine, args.what.keep_going, away)?;
+    let done = in_order(common, args, around, run, &mut row);
+    // also after a trouble: what is kept is given back
+    let code = row.end();
+    done.map(|()| code)
+}
+
+/// What is owed, and then what is due.
+fn in_order(
+    common: &Common,
+    args: &RunArgs,
+    around: &Surroundings,
+    run: plan::Run,
+    row: &mut Row<'_>,
+) -> Result<(), Trouble> {
     if let Some(Due { catch_up: CatchUp::All { within_ms }, .. }) = run.due {
         for slot in row.owed(&run.plan, within_ms)? {
             row.run(plan::run_in(common, args, around, &slot)?, true)?;
             if row.is_over() {
-                break;
+                row.leave_out(&run.plan);
+                return Ok(());
             }
         }
     }
-    if !row.is_over() {
-        row.run(run, false)?;
-    }
-    Ok(row.end())
+    row.run(run, false)
 }
 
 /// What would be done, and the command run as if.

@@ -141,6 +141,51 @@ fn while_a_row_runs_nobody_gets_in_between() {
     assert_eq!(home.lines("effects"), ["2026-06-15", "2026-06-16", "2026-06-17", "2026-06-18", "2026-06-19"]);
 }
 
+/// Also where the command that hears the signal ends well.
+#[test]
+fn a_row_that_is_asked_to_end_begins_no_other_slot() {
+    let home = Home::new();
+    let all = ["--every", "day", "--catch-up", "all=7d"];
+    home.launch(&mut command(&home, MONDAY, &all, EFFECT)).end().exits(0);
+    let script = "trap 'exit 0' TERM; echo $SEMEL_SLOT >> effects; while :; do sleep 0.02; done";
+    let row = home.launch(&mut command(&home, FRIDAY, &all, script));
+    home.wait_lines("effects", 2);
+    row.signal(libc::SIGTERM);
+    row.end().exits(143).saying("publish@2026-06-17 not run: interrupted by signal 15");
+    assert_eq!(home.lines("effects"), ["2026-06-15", "2026-06-16"]);
+    assert_eq!(slots(&home, "done"), ["2026-06-15", "2026-06-16"]);
+    let lease = home.ask("lease show publish").exits(0).text();
+    assert!(lease.contains("free"), "{lease}");
+    home.assert_whole();
+}
+
+#[test]
+fn a_slot_that_its_row_did_not_come_to_was_not_left_by_its_trigger() {
+    let home = Home::new();
+    let all = ["--every", "day", "--catch-up", "all=7d"];
+    home.launch(&mut command(&home, MONDAY, &all, EFFECT)).end().exits(0);
+    home.launch(&mut command(&home, FRIDAY, &all, "exit 1")).end().exits(1);
+    fire(&home, "2026-06-20T05:00:00Z", &["--every", "day"]).exits(0);
+    let text = home.ask("ls --json --state missed").exits(0).text();
+    let entries = text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+    let mut reasons: Vec<_> = entries
+        .map(|entry| {
+            let word = |value: &serde_json::Value| value.as_str().unwrap().to_owned();
+            (word(&entry["work"]), word(&entry["entry"]["reason"]))
+        })
+        .collect();
+    reasons.sort();
+    let reasons: Vec<_> = reasons.iter().map(|(work, reason)| (work.as_str(), reason.as_str())).collect();
+    assert_eq!(
+        reasons,
+        [
+            ("publish@2026-06-17", "no_trigger"),
+            ("publish@2026-06-18", "no_trigger"),
+            ("publish@2026-06-19", "refused")
+        ]
+    );
+}
+
 /// Killed in the middle of a row: the next one goes on with only what is unfinished.
 #[test]
 fn a_row_that_is_killed_is_resumed() {

@@ -3,7 +3,7 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 use semel_core::calendar::Reason;
-use semel_core::claim::{Decision, View, conclude, verdict};
+use semel_core::claim::{After, Decision, View, conclude, verdict};
 use semel_core::definition::Definition;
 use semel_core::entry::{
     ATTEMPTS_KEPT, Attempt, CommandMark, DoneBy, Ending, Entry, Forgotten, Output, Say, Stale, State, Terms,
@@ -348,9 +348,9 @@ proptest! {
                 (4..=6, Some(Entry { state: State::Running { grant, .. }, .. })) => {
                     let seen = view.entry.clone().unwrap();
                     let ask = settle(grant, ending);
-                    let conclusion = conclude(&seen, view.leases[0].1.as_ref(), &ask, 0).unwrap();
+                    let conclusion = conclude(&seen, view.leases[0].1.as_ref(), &ask, After::Release { rest_ms: 0 }).unwrap();
                     let after = Seen { value: conclusion.entry.clone(), version: version.clone() };
-                    prop_assert_eq!(conclude(&after, None, &ask, 0).map(|_| ()), Err(Stale::AlreadySettled));
+                    prop_assert_eq!(conclude(&after, None, &ask, After::Keep).map(|_| ()), Err(Stale::AlreadySettled));
                     write(&mut view, conclusion.lease.map(|released| released.lease), conclusion.entry);
                 }
                 (_, Some(_)) => {

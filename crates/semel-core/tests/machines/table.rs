@@ -1,7 +1,7 @@
 //! Each state against each policy.
 
 use semel_core::calendar::Reason;
-use semel_core::claim::{Decision, First, Guard, Refusal, Write, conclude, verdict};
+use semel_core::claim::{After, Decision, First, Guard, Refusal, Write, conclude, verdict};
 use semel_core::entry::{DoneBy, Ending, Entry, Say, Stale, State, Verdict};
 use semel_core::lease::{Before, SeenLease};
 use semel_core::payload::Fingerprint;
@@ -209,7 +209,9 @@ fn the_tokens_end_is_said() {
 
 fn concluded(lease: Option<&SeenLease>) -> (State, Vec<&'static str>) {
     let seen = Seen { value: running(), version: Version::from(2) };
-    let conclusion = conclude(&seen, lease, &settle(&grant(1, 1), Ending::Succeeded), 0).unwrap();
+    let conclusion =
+        conclude(&seen, lease, &settle(&grant(1, 1), Ending::Succeeded), After::Release { rest_ms: 0 })
+            .unwrap();
     let writes = conclusion.writes(&name("r"));
     let kinds = writes.iter().map(|write| match write {
         Write::Guard(_) => "guard",

@@ -8,7 +8,7 @@ use super::config::Config;
 use super::facts::{Fact, Facts};
 use super::store::{ENTRIES, KEYS, RESOURCES, entry_of_step};
 use super::walk::Move;
-use super::worker::{Beat, Effect, Held, Step};
+use super::worker::{Beat, Effect, Held, Kept, Phase, Step};
 use super::world::World;
 
 /// A fact that is never so.
@@ -43,6 +43,7 @@ pub enum Action {
     EffectArrives(usize),
     LateEffectArrives(usize),
     Finish(usize, Ending),
+    LetGo(usize),
     Crash(usize),
     LateRequestArrives(usize),
     Walk(usize, Move),
@@ -112,6 +113,7 @@ impl Model for Config {
                 next.land(self, flight);
             }
             Action::Finish(w, ending) => next.finish(self, w, ending)?,
+            Action::LetGo(w) => next.let_go(w)?,
             Action::Crash(w) => next.crash(self, w)?,
             Action::LateRequestArrives(i) => {
                 let message = next.late.remove(i);
@@ -134,6 +136,7 @@ impl Model for Config {
         let mut properties = vec![
             never!("a token is above all tokens granted before it", Fact::TokenDidNotGrow),
             never!("a live lease is taken only from the dead", Fact::LiveLeaseTaken),
+            never!("a lease that has lapsed is used again only under a fresh token", Fact::LapsedLeaseUsed),
             never!("a live run's entry is changed only by its holder", Fact::LiveRunChanged),
             never!(
                 "no settle, renewal or release under a stale grant has any effect",
@@ -144,7 +147,7 @@ impl Model for Config {
             never!("what needs a person waits for a person", Fact::PersonPassedOver),
             never!("nothing runs without its intent on record", Fact::RanWithoutIntent),
             never!(
-                "the fenced sink accepts at most one effect per grant, in the order of the tokens",
+                "the fenced sink accepts at most one effect per grant and key, in the order of the tokens",
                 Fact::AcceptedAgain
             ),
             never!(
@@ -178,6 +181,7 @@ impl Model for Config {
                     trust_is_true,
                 ),
                 Property::always("who trusts its lease is on record as running", trust_is_on_record),
+                Property::always("a lease that is kept is nobody else's until it lapses", kept_is_true),
             ]);
         }
         if self.on_lost == OnLost::Hold && self.resources == 1 {
@@ -206,6 +210,12 @@ impl Config {
             Some(Step::Sent { .. }) => actions.push(Action::Apply(w)),
             Some(Step::Answered { .. }) => actions.push(Action::Deliver(w)),
             None => {}
+        }
+        if matches!(worker.active.as_ref().map(|active| &active.phase), Some(Phase::Between)) {
+            actions.push(Action::Look(w));
+        }
+        if worker.may_let_go() {
+            actions.push(Action::LetGo(w));
         }
         if world.unknowns_left > 0 {
             match worker.step() {
@@ -282,7 +292,14 @@ impl Config {
             reached.push(once!("a claim is taken up whose answer was lost", Fact::LostReplyRecovered));
             reached.push(once!("an outcome is recognised whose answer was lost", Fact::SettleRecognised));
         }
-        let keys = |key| self.roles.iter().any(|role| role.key == Some(key));
+        if self.in_a_row() {
+            reached.extend([
+                once!("a lease that was kept is taken up", Fact::KeptTakenUp),
+                once!("a work follows under a fresh token", Fact::KeptClaimedAnew),
+                once!("a lease that was kept is given back", Fact::KeptLetGo),
+            ]);
+        }
+        let keys = |key| self.roles.iter().any(|role| [role.key, role.then].contains(&Some(key)));
         if keys(0) && keys(1) {
             reached.push(Property::sometimes("both keys are done", |_, world| {
                 (0..KEYS).all(|key| is_done(world, key))
@@ -439,12 +456,27 @@ fn trusting(world: &World) -> impl Iterator<Item = &Held> {
 }
 
 fn one_holder_per_resource(_: &Config, world: &World) -> bool {
-    (0..RESOURCES).all(|resource| trusting(world).filter(|held| held.resource == resource).count() <= 1)
+    (0..RESOURCES).all(|resource| {
+        let holding = trusting(world).filter(|held| held.resource == resource).count();
+        holding + keeping(world).filter(|kept| kept.resource == resource).count() <= 1
+    })
+}
+
+fn keeping(world: &World) -> impl Iterator<Item = &Kept> {
+    world.workers.iter().filter_map(|worker| worker.kept()).filter(|kept| kept.trust > 0)
+}
+
+fn kept_is_true(_: &Config, world: &World) -> bool {
+    keeping(world).all(|kept| {
+        let row = world.store.leases[kept.resource].as_ref();
+        row.is_some_and(|row| row.is_held() && row.value.grant == kept.lease.grant)
+    })
 }
 
 fn one_holder_per_key(config: &Config, world: &World) -> bool {
     (0..KEYS).all(|key| {
-        let workers = world.workers.iter().zip(config.roles).filter(|(_, role)| role.key == Some(key));
+        let workers = world.workers.iter().zip(config.roles);
+        let workers = workers.filter(|(worker, role)| worker.key(role) == Some(key));
         workers.filter(|(worker, _)| worker.held().is_some_and(|held| held.trust > 0)).count() <= 1
     })
 }
@@ -457,7 +489,7 @@ fn trust_is_true(_: &Config, world: &World) -> bool {
 }
 
 fn trust_is_on_record(config: &Config, world: &World) -> bool {
-    world.workers.iter().zip(config.roles).all(|(worker, role)| match (role.key, worker.held()) {
+    world.workers.iter().zip(config.roles).all(|(worker, role)| match (worker.key(role), worker.held()) {
         (Some(key), Some(held)) if held.trust > 0 => world.store.entries[key].as_ref().is_some_and(
             |row| matches!(row.value.state, State::Running { grant, .. } if grant == held.grant()),
         ),

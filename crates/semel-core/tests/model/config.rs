@@ -47,6 +47,11 @@ impl Config {
         Policy { ttl_ms: self.ttl, on_lost, max_failures, ..Policy::default() }
     }
 
+    /// Does a worker do two works under one lease?
+    pub fn in_a_row(&self) -> bool {
+        self.roles.iter().any(|role| role.then.is_some())
+    }
+
     /// Is belief worth anything: is the store's clock never ahead by more than the margin?
     pub fn keeps_the_margin(&self) -> bool {
         // of a lease as short as these, the margin is one tick; a constant, for a mutant must not move it

@@ -13,6 +13,7 @@ pub enum Fact {
     TokenDidNotGrow,
     LiveLeaseTaken,
     LiveRunChanged,
+    LapsedLeaseUsed,
     StaleWriteHadEffect,
     DoneWasLeft,
     PlanMovedOn,
@@ -48,6 +49,9 @@ pub enum Fact {
     StepProbed,
     StepElsewhere,
     StaleStepSettleRefused,
+    KeptTakenUp,
+    KeptClaimedAnew,
+    KeptLetGo,
 }
 
 /// The facts of one step. Not kept for the next one, so that they do not multiply the states.
@@ -110,6 +114,9 @@ impl World {
             }
             if is_new && self.is_at_work(was) {
                 self.just.add(Fact::LiveLeaseTaken);
+            }
+            if !is_new && is.value.hold.is_some() && !was.is_live() {
+                self.just.add(Fact::LapsedLeaseUsed);
             }
             if is_new && was.value.hold.is_some() {
                 self.just.add(if was.is_live() { Fact::DeadTakenOver } else { Fact::LapseTakenOver });

@@ -8,7 +8,7 @@
 //!
 //! A worker may pause in every one of these places for as long as it likes. It looks at its own watch before it
 //! begins an effect and before it believes the answer to a renewal. What a run with steps does while it holds its
-//! lease is in `walk.rs`.
+//! lease is in `walk.rs`; what one does that has a second work to do under its lease, in `row.rs`.
 
 use semel_core::entry::{Ending, Entry};
 use semel_core::lease::Lease;
@@ -24,6 +24,8 @@ use super::walk::Walk;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Role {
     pub key: Option<usize>,
+    /// The key that it does next, under the same lease.
+    pub then: Option<usize>,
     pub resources: &'static [usize],
     pub host: &'static str,
 }
@@ -118,6 +120,24 @@ pub enum Phase {
         step: Step,
         applied: bool,
     },
+    /// Between two works: the lease is kept.
+    Between,
+    /// What was kept is given back.
+    LettingGo {
+        resource: usize,
+        grant: Grant,
+        step: Step,
+    },
+}
+
+/// A lease that was not given back: another work follows under it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Kept {
+    pub resource: usize,
+    pub lease: Shared<Lease>,
+    pub lease_version: i64,
+    /// Ticks until its holder stops trusting it. Nothing is begun on it before the next claim.
+    pub trust: u64,
 }
 
 /// A lease that is believed to be ours.
@@ -164,6 +184,9 @@ pub enum Beat {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Active {
     pub run: Run,
+    /// It is at the second work of its row.
+    pub second: bool,
+    pub kept: Option<Kept>,
     pub phase: Phase,
 }
 
@@ -187,6 +210,26 @@ impl Worker {
     pub fn crash(&mut self) {
         if self.active.take().is_some() {
             self.begun += 1;
+        }
+    }
+
+    /// The key that it is at.
+    pub fn key(&self, role: &Role) -> Option<usize> {
+        let second = self.active.as_ref().is_some_and(|active| active.second);
+        if second { role.then } else { role.key }
+    }
+
+    pub fn kept(&self) -> Option<&Kept> {
+        self.active.as_ref()?.kept.as_ref()
+    }
+
+    /// A work is over. Where its lease is kept, the next one follows.
+    pub fn conclude(&mut self) {
+        match &mut self.active {
+            Some(active) if active.kept.is_some() => {
+                (active.second, active.phase) = (true, Phase::Between);
+            }
+            _ => self.end(),
         }
     }
 
@@ -214,15 +257,19 @@ impl Worker {
 
     pub fn step(&self) -> Option<&Step> {
         match &self.active.as_ref()?.phase {
-            Phase::Claiming { step, .. } | Phase::Ending { step, .. } => Some(step),
-            Phase::Holding(_) => None,
+            Phase::Claiming { step, .. } | Phase::Ending { step, .. } | Phase::LettingGo { step, .. } => {
+                Some(step)
+            }
+            Phase::Holding(_) | Phase::Between => None,
         }
     }
 
     pub fn step_mut(&mut self) -> Option<&mut Step> {
         match &mut self.active.as_mut()?.phase {
-            Phase::Claiming { step, .. } | Phase::Ending { step, .. } => Some(step),
-            Phase::Holding(_) => None,
+            Phase::Claiming { step, .. } | Phase::Ending { step, .. } | Phase::LettingGo { step, .. } => {
+                Some(step)
+            }
+            Phase::Holding(_) | Phase::Between => None,
         }
     }
 
@@ -230,6 +277,9 @@ impl Worker {
     pub fn tick(&mut self, ttl: u64) {
         let older = |age: &mut u64| *age = (*age + 1).min(ttl);
         let Some(active) = &mut self.active else { return };
+        if let Some(kept) = &mut active.kept {
+            kept.trust = kept.trust.saturating_sub(1);
+        }
         match &mut active.phase {
             Phase::Holding(held) => {
                 held.trust = held.trust.saturating_sub(1);
@@ -243,7 +293,7 @@ impl Worker {
                     older(age);
                 }
             }
-            Phase::Ending { .. } => {}
+            Phase::Ending { .. } | Phase::Between | Phase::LettingGo { .. } => {}
         }
     }
 

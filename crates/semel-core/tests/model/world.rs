@@ -1,7 +1,7 @@
 //! The world: the store, the workers, what is on its way between them, the person, and the fenced sink.
 
-use semel_core::claim::{self, Ask, Decision, Write, conclude};
-use semel_core::entry::{DoneBy, Ending, Entry, Say, Settle, Stale, State, Verdict};
+use semel_core::claim::{self, Ask, Decision, Write};
+use semel_core::entry::{DoneBy, Ending, Entry, Say, Stale, State, Verdict};
 use semel_core::lease::{self, Lease, SeenLease};
 use semel_core::owner::Owner;
 use semel_core::policy::{trust_counts_from, trust_ms};
@@ -10,6 +10,7 @@ use semel_core::token::{Fence, Grant};
 
 use super::config::Config;
 use super::facts::{Fact, Facts};
+use super::requests::{Outcome, made_by, release, settle};
 use super::shared::{Shared, hash_of};
 use super::store::{
     Body, ENTRIES, KEYS, RESOURCE, RESOURCES, STEPS, Store, WORK, Writes, resource_index, seen_lease,
@@ -39,6 +40,8 @@ pub struct World {
     pub orphans: Vec<Flight>,
     /// The last grant that the fenced sink of a resource accepted.
     pub sinks: [Option<Grant>; RESOURCES],
+    /// The keys whose effects it accepted under that grant, a bit each.
+    pub keys_accepted: [u8; RESOURCES],
     /// Effects that it accepted, per key: counted outside the ledger.
     pub accepted: [u8; KEYS],
     /// Effects of steps: counted outside the ledger too.
@@ -67,6 +70,7 @@ impl World {
             person: None,
             orphans: Vec::new(),
             sinks: [None; RESOURCES],
+            keys_accepted: [0; RESOURCES],
             accepted: [0; KEYS],
             truths: [Truth::default(); STEPS],
             judged: [0; ENTRIES],
@@ -122,7 +126,8 @@ impl World {
         }
         let sinks = &self.sinks;
         self.orphans.retain(|flight| flight.grant.against(sinks[flight.resource].as_ref()) != Fence::Stale);
-        self.orphans.sort_by_key(|flight| (flight.resource, flight.grant.token, flight.grant.nonce));
+        self.orphans
+            .sort_by_key(|flight| (flight.resource, flight.grant.token, flight.grant.nonce, flight.key));
         for worker in &mut self.workers {
             // an answer that will not be believed
             if let Some(held) = worker.held_mut()
@@ -141,7 +146,7 @@ impl World {
             if let Some(Phase::Claiming { step: Step::Look, unanswered: None }) =
                 worker.active.as_ref().map(|a| &a.phase)
             {
-                worker.end();
+                worker.conclude();
             }
         }
     }
@@ -172,12 +177,15 @@ impl World {
         let role = config.roles[w];
         if self.workers[w].active.is_none() {
             let phase = Phase::Claiming { step: Step::Look, unanswered: None };
-            self.workers[w].active = Some(Active { run: run_of(w, self.workers[w].begun), phase });
+            let run = run_of(w, self.workers[w].begun);
+            self.workers[w].active = Some(Active { run, second: false, kept: None, phase });
         }
-        let Active { run, phase } = self.workers[w].active.clone()?;
+        let Active { run, phase, .. } = self.workers[w].active.clone()?;
         match phase {
             Phase::Claiming { unanswered, .. } => self.look_to_claim(config, w, &role, run, unanswered),
+            Phase::Between => self.look_to_claim(config, w, &role, run, None),
             Phase::Ending { .. } => self.look_to_settle(config, w, &role, run),
+            Phase::LettingGo { .. } => self.look_to_let_go(config, w)?,
             Phase::Holding(_) => return None,
         }
         Some(())
@@ -185,10 +193,14 @@ impl World {
 
     fn look_to_claim(&mut self, config: &Config, w: usize, role: &Role, run: Run, unanswered: Option<u64>) {
         let me = owner_of(role.host, run);
-        let view = self.store.look(role.key, &me, |owner| self.is_gone(owner), config.resources);
-        let resources: Vec<_> = role.resources.iter().map(|&r| RESOURCE[r].clone()).collect();
+        let key = self.workers[w].key(role);
+        let view = self.store.look(key, &me, |owner| self.is_gone(owner), config.resources);
+        // a lease that is kept is the only one that its next work asks for
+        let kept = self.workers[w].kept().map(|kept| kept.resource);
+        let asked = role.resources.iter().filter(|&&r| kept.is_none_or(|kept| kept == r));
+        let resources: Vec<_> = asked.map(|&r| RESOURCE[r].clone()).collect();
         let ask = Ask {
-            work: role.key.map(|key| &WORK[key]),
+            work: key.map(|key| &WORK[key]),
             what: "w",
             resources: &resources,
             policy: &config.policy(),
@@ -215,13 +227,13 @@ impl World {
                 };
                 send(Why::Claim, claim.writes(), Some(pledge))
             }
-            Decision::Claimed => self.recovered(config, role, unanswered),
+            Decision::Claimed => self.recovered(config, w, key, unanswered),
             Decision::Doubt { entry, expect, guards } => {
                 let guards = guards.into_iter().map(Write::Guard);
                 send(Why::Doubt, guards.chain([Write::Entry { entry, expect }]).collect(), None)
             }
             Decision::Busy(busy) => {
-                if busy.same_work && !role.key.is_some_and(|key| self.is_alive(key)) {
+                if busy.same_work && !key.is_some_and(|key| self.is_alive(key)) {
                     self.just.add(Fact::BusyWithTheDead);
                 }
                 Some(Phase::Claiming { step: Step::Look, unanswered })
@@ -229,15 +241,22 @@ impl World {
             Decision::Done(_) | Decision::Person(_) => None,
             other => panic!("no rule should answer so here: {other:?}"),
         };
-        match phase {
-            Some(phase) => self.workers[w].active = Some(Active { run, phase }),
-            None => self.workers[w].end(),
+        let worker = &mut self.workers[w];
+        match (phase, &mut worker.active) {
+            (Some(phase), Some(active)) => active.phase = phase,
+            _ => worker.conclude(),
         }
     }
 
     /// Our own claim stands there: its answer was lost. The trust counts from the first that was sent.
-    fn recovered(&mut self, config: &Config, role: &Role, unanswered: Option<u64>) -> Option<Phase> {
-        let key = role.key?;
+    fn recovered(
+        &mut self,
+        config: &Config,
+        w: usize,
+        key: Option<usize>,
+        unanswered: Option<u64>,
+    ) -> Option<Phase> {
+        let key = key?;
         self.just.add(Fact::LostReplyRecovered);
         if !self.is_alive(key) {
             self.just.add(Fact::RecoveredTheDead);
@@ -246,12 +265,15 @@ impl World {
         let State::Running { resource, .. } = &entry.value.state else { panic!("not running: {entry:?}") };
         let resource = resource_index(resource);
         let lease = self.store.leases[resource].as_ref()?;
+        let (value, version) = (lease.value.clone(), lease.version);
         let age = trust_counts_from(unanswered.unwrap(), 0);
+        let entry = Some((entry.value.clone(), entry.version));
+        self.take_up(w, value.grant);
         Some(Phase::Holding(Held {
             resource,
-            lease: lease.value.clone(),
-            lease_version: lease.version,
-            entry: Some((entry.value.clone(), entry.version)),
+            lease: value,
+            lease_version: version,
+            entry,
             trust: trust_ms(config.ttl).saturating_sub(age),
             effect: Effect::NotBegun,
             walk: Walk::of(config),
@@ -261,21 +283,24 @@ impl World {
 
     fn look_to_settle(&mut self, config: &Config, w: usize, role: &Role, run: Run) {
         let me = owner_of(role.host, run);
-        let mut view = self.store.look(role.key, &me, |owner| self.is_gone(owner), config.resources);
+        let key = self.workers[w].key(role);
+        let mut view = self.store.look(key, &me, |owner| self.is_gone(owner), config.resources);
+        let after = self.workers[w].after();
         let Some(Active { phase: Phase::Ending { resource, grant, ending, step, applied }, .. }) =
             &mut self.workers[w].active
         else {
             return;
         };
         let lease = view.leases.swap_remove(*resource).1;
-        let next = match (role.key, &view.entry) {
-            (None, _) => release(lease.as_ref(), grant, *resource, run).map_err(|_| false),
+        let outcome = Outcome { grant, ending, resource: *resource, run, after };
+        let next = match (key, &view.entry) {
+            (None, _) => release(lease.as_ref(), grant, None, *resource, run).map_err(|_| false),
             (Some(_), None) => Err(*applied),
-            (Some(_), Some(entry)) => match settle(entry, lease.as_ref(), grant, ending, *resource, run) {
+            (Some(_), Some(entry)) => match settle(entry, lease.as_ref(), &outcome) {
                 Ok(message) => Ok(message),
                 Err(Stale::AlreadySettled) => {
                     self.just.add(if *applied { Fact::SettleRecognised } else { Fact::SettleImagined });
-                    Err(false)
+                    return self.workers[w].conclude();
                 }
                 Err(Stale::MovedOn { .. }) => {
                     self.just.add(Fact::StaleSettleRefused);
@@ -302,7 +327,7 @@ impl World {
             (Some(made), Some(pledge)) => {
                 *self.workers[w].step_mut()? = Step::Answered { pledge, made, age: 0 }
             }
-            (Some(_), None) => self.workers[w].end(),
+            (Some(_), None) => self.workers[w].conclude(),
         }
         Some(())
     }
@@ -344,6 +369,7 @@ impl World {
 
     pub fn deliver(&mut self, config: &Config, w: usize) -> Option<()> {
         let Step::Answered { pledge, made, age } = self.workers[w].step()?.clone() else { return None };
+        self.take_up(w, pledge.lease.grant);
         self.workers[w].active.as_mut()?.phase = Phase::Holding(Held {
             resource: pledge.resource,
             lease: pledge.lease,
@@ -447,7 +473,7 @@ impl World {
 
     /// The command begins its effect.
     pub fn begin_effect(&mut self, config: &Config, w: usize) -> Option<()> {
-        let key = config.roles[w].key?;
+        let key = self.workers[w].key(&config.roles[w])?;
         let run = self.workers[w].active.as_ref()?.run;
         let held =
             self.workers[w].held_mut().filter(|held| held.trust > 0 && held.effect == Effect::NotBegun)?;
@@ -466,15 +492,20 @@ impl World {
     /// An effect reaches the sink. Is it accepted?
     pub fn land(&mut self, config: &Config, flight: Flight) -> bool {
         let sink = &mut self.sinks[flight.resource];
+        let keys = &mut self.keys_accepted[flight.resource];
+        let bit = 1 << flight.key;
         match flight.grant.against(sink.as_ref()) {
             Fence::Stale => {
                 self.just.add(Fact::SinkRefused);
                 return false;
             }
-            Fence::Advance => {}
+            Fence::Advance => *keys = 0,
+            // another work of the row, under the same lease
+            Fence::Same if *keys & bit == 0 && config.in_a_row() => {}
             Fence::Same | Fence::Clash => self.just.add(Fact::AcceptedAgain),
         }
         *sink = Some(flight.grant);
+        *keys |= bit;
         self.accepted[flight.key] += 1;
         let state = self.store.entries[flight.key].as_ref().map(|row| &row.value.state);
         if config.resources == 1 && matches!(state, Some(State::Done { by: DoneBy::Run })) {
@@ -491,7 +522,7 @@ impl World {
     }
 
     fn flight_of(&self, config: &Config, w: usize) -> Option<Flight> {
-        let key = config.roles[w].key?;
+        let key = self.workers[w].key(&config.roles[w])?;
         let held = self.workers[w].held().filter(|held| held.effect == Effect::UnderWay)?;
         Some(Flight { key, resource: held.resource, grant: held.grant() })
     }
@@ -503,6 +534,9 @@ impl World {
         let abandoned = self.workers[w].abandoned();
         let held = self.workers[w].held()?.clone();
         let (resource, grant) = (held.resource, held.grant());
+        self.keep(config, w, &ending);
+        let outcome =
+            Outcome { grant: &grant, ending: &ending, resource, run, after: self.workers[w].after() };
         let step = match held.entry {
             // a script looks before it releases
             None => Step::Look,
@@ -511,14 +545,14 @@ impl World {
                 let record =
                     Seen { value: Lease::clone(&held.lease), version: Version::from(held.lease_version) };
                 let lease = SeenLease { record, standing: Standing::Live { left_ms: 0 }, owner_gone: false };
-                match settle(&seen, Some(&lease), &grant, &ending, resource, run) {
+                match settle(&seen, Some(&lease), &outcome) {
                     Ok(message) => Step::Sent { message, pledge: None },
                     Err(_) => Step::Look,
                 }
             }
         };
-        let phase = Phase::Ending { resource, grant, ending, step, applied: false };
-        self.workers[w].active = Some(Active { run, phase });
+        self.workers[w].active.as_mut()?.phase =
+            Phase::Ending { resource, grant, ending, step, applied: false };
         self.abandon(config, abandoned);
         Some(())
     }
@@ -551,51 +585,4 @@ impl World {
         self.person = Some(Message { run: None, why: Why::Verdict, grant: None, body });
         Some(())
     }
-}
-
-fn settle(
-    entry: &Seen<Entry>,
-    lease: Option<&SeenLease>,
-    grant: &Grant,
-    ending: &Ending,
-    resource: usize,
-    run: Run,
-) -> Result<Message, Stale> {
-    let ask = Settle {
-        grant,
-        ending: ending.clone(),
-        result: None,
-        output: None,
-        failed_tries: 0,
-        missed_renewals: 0,
-        unrenewed_ms: 0,
-        now_ms: 0,
-    };
-    let conclusion = conclude(entry, lease, &ask, 0)?;
-    let body = Body::Swap(Shared::new(Writes(conclusion.writes(&RESOURCE[resource]))));
-    Ok(Message { run: Some(run), why: Why::Settle, grant: Some(*grant), body })
-}
-
-fn release(
-    lease: Option<&SeenLease>,
-    grant: &Grant,
-    resource: usize,
-    run: Run,
-) -> Result<Message, lease::Lost> {
-    let released = lease::release(lease, grant.token, None, 0)?;
-    let body = Body::Swap(Shared::new(Writes(vec![released.write(&RESOURCE[resource])])));
-    Ok(Message { run: Some(run), why: Why::Release, grant: Some(*grant), body })
-}
-
-fn made_by(writes: &[Write], versions: &[i64]) -> Made {
-    let mut made = Made { lease: 0, entry: 0 };
-    for (write, version) in writes.iter().zip(versions) {
-        match write {
-            // a claim's own lease comes after its guards
-            Write::Guard(_) | Write::Lease { .. } => made.lease = *version,
-            Write::Entry { .. } => made.entry = *version,
-            Write::Stands(_) | Write::Calendar { .. } | Write::Alarm { .. } => {}
-        }
-    }
-    made
 }

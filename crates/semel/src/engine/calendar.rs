@@ -107,11 +107,10 @@ impl Engine {
             let Gap { mut ticks, stretch } = calendar::gap(Some(&seen.value), ask.occurrence);
             ticks.truncate(AT_ONCE);
             let Some(last) = ticks.last() else { return Ok(missed) };
-            let next = calendar::accounted(&seen.value, last, stretch.as_ref());
-            let (found, mut writes) = self.missing(&ask, ticks).await?;
-            let expect = Expect::Version(seen.version.clone());
-            writes.push(Write::Calendar { calendar: next, expect });
-            writes.extend(self.missed_alarm(ask.work.job(), ask.lanes, &found).await?);
+            let last = last.clone();
+            let (found, entries) = self.missing(&ask, ticks).await?;
+            let alarm = self.missed_alarm(ask.work.job(), ask.lanes, &found).await?;
+            let writes = calendar::account(&seen, &last, stretch.as_ref(), entries, alarm);
             crash::point("calendar.account.before");
             match self.store.swap(&changes(&writes)?, Durability::Durable).await {
                 Ok(_) => missed.extend(found),
@@ -123,21 +122,21 @@ impl Engine {
         }
     }
 
-    /// Those of these slots that are not on record, and what to write of them.
+    /// Those of these slots that are not on record, each with the entry that says so.
     async fn missing(
         &self,
         ask: &Accounting<'_>,
         ticks: Vec<Tick>,
-    ) -> Result<(Vec<MissedSlot>, Vec<Write>), LookError> {
-        let (mut missed, mut writes) = (Vec::new(), Vec::new());
+    ) -> Result<(Vec<MissedSlot>, Vec<Entry>), LookError> {
+        let (mut missed, mut entries) = (Vec::new(), Vec::new());
         let now_ms = self.clock.wall_ms();
         for slot in self.slots(ask.work, ticks).await?.into_iter().filter(|slot| slot.entry.is_none()) {
             let (reason, detail) = self.reason(&slot.work, ask.excuses).await?;
             let entry = calendar::missed(slot.work.clone(), reason, detail, ask.terms.clone(), now_ms);
-            writes.push(Write::Entry { entry, expect: Expect::Absent });
+            entries.push(entry);
             missed.push(MissedSlot { tick: slot.tick, work: slot.work, reason });
         }
-        Ok((missed, writes))
+        Ok((missed, entries))
     }
 
     /// What is told of slots that were found missed.

@@ -63,6 +63,7 @@ impl Engine {
         let began = self.clock.now();
         let mut resources = plan.resources.clone();
         let mut unanswered: Vec<Sent> = Vec::new();
+        let mut refused: Option<Sent> = None;
         let mut unknowns = Unknowns::default();
         let mut planned = Planned::default();
         loop {
@@ -135,14 +136,18 @@ impl Engine {
                         Written::Applied(versions) => {
                             return Ok(self.claimed(plan, at, claim, versions, watched));
                         }
-                        Written::Refused => {}
+                        // where a store makes one change after another, it may stand there all the same
+                        Written::Refused => refused = Some(Sent { claim, at }),
                         Written::Unknown(why) => {
                             unanswered.push(Sent { claim, at });
                             unknowns.another(why).await.map_err(Report::StoreDown)?;
                         }
                     }
                 }
-                Decision::Claimed => return self.recovered(plan, &view, unanswered, watched),
+                Decision::Claimed => {
+                    unanswered.extend(refused);
+                    return self.recovered(plan, &view, unanswered, watched);
+                }
                 Decision::Done(entry) => {
                     self.note_skip(&entry.work, SkipReason::Done, tell).await;
                     return Err(Report::AlreadyDone(entry));

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use semel_core::claim::First;
+use semel_core::claim::{After, First};
 use semel_core::entry::{Ending, is_capped};
 
 use super::claim::Claimed;
@@ -23,7 +23,17 @@ const STEPS_PATIENCE: Duration = Duration::from_secs(2);
 
 /// A lease that was not given back, because another work follows under it.
 #[derive(Debug)]
-pub struct Kept(Held);
+pub struct Kept {
+    held: Held,
+    /// How long it is to be held at least, from its last claim on.
+    hold_at_least_ms: u64,
+}
+
+impl Kept {
+    fn is_trusted(&self, now: Moment) -> bool {
+        now < self.held.trust.stop_by
+    }
+}
 
 /// Why the watch over something ended.
 enum Watched<T> {
@@ -86,7 +96,7 @@ impl Engine {
 
     /// As [`run`](Engine::run), one of several works in a row under one lease: the lease that the one before kept is
     /// taken up, and with `keep` it is not given back at the end. What is answered with the report must go into the
-    /// next one, or to [`let_go`](Engine::let_go).
+    /// next one, or to [`let_go`](Engine::let_go). Whoever was asked to end between the two does not begin another.
     pub async fn run_in_row(
         &self,
         plan: &RunPlan,
@@ -96,11 +106,13 @@ impl Engine {
         signals: &mut impl Signals,
         tell: Tell<'_>,
     ) -> (Report, Option<Kept>) {
-        // what may have lapsed is not taken up: it is claimed anew, with a token of its own
-        let kept = kept.filter(|kept| self.clock.now() < kept.0.trust.stop_by);
+        if let Some(caught) = without_waiting(signals.next()).await {
+            return (Report::Interrupted(caught.signal), kept);
+        }
+        let kept = self.still_trusted(kept).await;
         let mut one = plan.clone();
         let nonce = match &kept {
-            Some(Kept(held)) => {
+            Some(Kept { held, .. }) => {
                 one.resources = vec![held.begin.resource.clone()];
                 Ok(held.begin.grant.nonce)
             }
@@ -116,10 +128,29 @@ impl Engine {
         }
     }
 
-    /// Give back a lease that was kept for another work.
+    /// Give back a lease that was kept for another work, once it was held for as long as the policy says.
     pub async fn let_go(&self, kept: Kept) {
+        let rest_ms = self.rest_ms(&kept.held, kept.hold_at_least_ms);
         // one that cannot be given back lapses
-        let _ = self.give_back(kept.0, 0).await;
+        let _ = self.give_back(kept.held, rest_ms).await;
+    }
+
+    /// What may have lapsed is not taken up: it is claimed anew, with a token of its own. It is given back first, for a
+    /// fresh claim of its own holder would find it busy.
+    async fn still_trusted(&self, kept: Option<Kept>) -> Option<Kept> {
+        let kept = kept?;
+        if kept.is_trusted(self.clock.now()) {
+            return Some(kept);
+        }
+        let _ = self.give_back(kept.held, 0).await;
+        None
+    }
+
+    /// How long a lease is to rest that is given back now.
+    fn rest_ms(&self, held: &Held, hold_at_least_ms: u64) -> u64 {
+        let held_for = held.since.until(self.clock.now());
+        let rest = Duration::from_millis(hold_at_least_ms).saturating_sub(held_for);
+        u64::try_from(rest.as_millis()).unwrap_or(u64::MAX)
     }
 
     async fn run_claimed(
@@ -200,7 +231,8 @@ impl Engine {
         };
         // what was lost is not there to be kept
         let keep = keep && last.lost.is_none();
-        let kept = keep.then(|| Kept(held.without_entry()));
+        let hold_at_least_ms = plan.policy.hold_at_least_ms;
+        let kept = keep.then(|| Kept { held: held.without_entry(), hold_at_least_ms });
         let (report, notices) =
             self.finish(plan, held, task, ran, Last { lost: last.lost, missed, keep }).await;
         if notices {
@@ -226,16 +258,14 @@ impl Engine {
         last: Last,
     ) -> (Report, bool) {
         let Last { lost, missed, keep } = last;
-        let held_for = held.since.until(self.clock.now());
-        let rest = Duration::from_millis(plan.policy.hold_at_least_ms).saturating_sub(held_for);
+        let rest_ms = self.rest_ms(&held, plan.policy.hold_at_least_ms);
         let outcome = Outcome {
             ending: ran.ending.clone(),
             result: if ran.ending == Ending::Succeeded { task.result() } else { None },
             failed_tries: ran.failed_tries,
             missed_renewals: missed.renewals,
             unrenewed_ms: missed.unrenewed_ms,
-            rest_ms: u64::try_from(rest.as_millis()).unwrap_or(u64::MAX),
-            keep,
+            after: if keep { After::Keep } else { After::Release { rest_ms } },
         };
         let settled = self.settle(held, outcome).await;
         let notices = settled.as_ref().is_ok_and(|settled| settled.notices);

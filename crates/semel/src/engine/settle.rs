@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use semel_core::alarm::spot;
-use semel_core::claim::{Write, conclude};
+use semel_core::claim::{After, Write, conclude};
 use semel_core::entry::{Ending, Entry, Settle, Stale};
 use semel_core::lease::{self, SeenLease};
 use semel_core::record::{Seen, Standing};
@@ -22,9 +22,8 @@ pub(super) struct Outcome {
     pub(super) failed_tries: u32,
     pub(super) missed_renewals: u32,
     pub(super) unrenewed_ms: u64,
-    pub(super) rest_ms: u64,
-    /// The lease stays: another work follows under it.
-    pub(super) keep: bool,
+    /// What becomes of the lease.
+    pub(super) after: After,
 }
 
 /// Why an outcome is not on record.
@@ -67,7 +66,11 @@ impl Engine {
         match held.entry.clone() {
             Some(entry) => self.conclude(held, entry, outcome).await,
             None => {
-                self.give_back(held, outcome.rest_ms).await.map(|()| Settled { entry: None, notices: false })
+                let given_back = match outcome.after {
+                    After::Release { rest_ms } => self.give_back(held, rest_ms).await,
+                    After::Keep => Ok(()),
+                };
+                given_back.map(|()| Settled { entry: None, notices: false })
             }
         }
     }
@@ -93,9 +96,9 @@ impl Engine {
         // what we wrote stands there, unless somebody proves otherwise
         let standing = Standing::Live { left_ms: 0 };
         let mut lease = Some(SeenLease { record: held.lease.clone(), standing, owner_gone: false });
+        let mut refused = false;
         loop {
-            let to_release = lease.as_ref().filter(|_| !outcome.keep);
-            let conclusion = match conclude(&entry, to_release, &settle, outcome.rest_ms) {
+            let conclusion = match conclude(&entry, lease.as_ref(), &settle, outcome.after) {
                 Ok(conclusion) => conclusion,
                 Err(Stale::AlreadySettled) => {
                     return Ok(Settled { entry: Some(entry.value), notices: watched.is_some() });
@@ -105,8 +108,10 @@ impl Engine {
             crash::point("run.settle.before");
             let mut writes = conclusion.writes(&held.begin.resource);
             // others, and the claim itself, may have raised something since it was seen; what cannot be looked at is
-            // refused by the write
-            let _ = self.look_at_alarm(&mut watched).await;
+            // refused by the write, and what cannot be read must not keep the outcome from the record
+            if let Err(LookError::Record(_)) = self.look_at_alarm(&mut watched).await {
+                watched = None;
+            }
             let alarm = watched.as_ref().and_then(|watched| notice(watched, &conclusion.entry, &settle));
             let notices = alarm.is_some();
             writes.extend(alarm);
@@ -116,13 +121,13 @@ impl Engine {
                     return Ok(Settled { entry: Some(conclusion.entry), notices });
                 }
                 Err(LookError::Record(why)) => return Err(Unsettled::Unusable(why.to_string())),
-                Err(LookError::Store(StoreError::Refused(_))) => None,
-                Err(LookError::Store(why)) => Some(why.to_string()),
+                Err(LookError::Store(why)) => why,
             };
-            if let Some(why) = why {
-                if self.clock.now() >= give_up {
-                    return Err(Unsettled::StoreDown(why));
-                }
+            if self.clock.now() >= give_up {
+                return Err(Unsettled::StoreDown(why.to_string()));
+            }
+            // the first that is refused knows more after a look; one that is refused again may be so for ever
+            if !matches!(why, StoreError::Refused(_)) || std::mem::replace(&mut refused, true) {
                 tokio::time::sleep(PAUSE).await;
             }
             match self.look_again(&held).await {
@@ -145,6 +150,7 @@ impl Engine {
         let give_up = held.trust.ends;
         let standing = Standing::Live { left_ms: 0 };
         let mut lease = Some(SeenLease { record: held.lease.clone(), standing, owner_gone: false });
+        let mut refused = false;
         loop {
             let released = match lease::release(lease.as_ref(), grant.token, Some(&grant.nonce), rest_ms) {
                 Ok(released) => released,
@@ -153,7 +159,7 @@ impl Engine {
             match self.write(&[released.write(&held.begin.resource)]).await {
                 Ok(()) => return Ok(()),
                 Err(LookError::Record(why)) => return Err(Unsettled::Unusable(why.to_string())),
-                Err(LookError::Store(StoreError::Refused(_))) => {}
+                Err(LookError::Store(StoreError::Refused(_))) if !std::mem::replace(&mut refused, true) => {}
                 Err(LookError::Store(why)) if self.clock.now() >= give_up => {
                     return Err(Unsettled::StoreDown(why.to_string()));
                 }

@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, clippy::panic)] // a test that cannot go on should say where
 
 mod plans;
+mod rows;
+mod slots;
 mod stage;
 mod steps;
 

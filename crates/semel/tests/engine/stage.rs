@@ -80,6 +80,8 @@ pub(crate) enum Fault {
     LostUnknown,
     /// Not answered, and applied only when the next write comes.
     LateUnknown,
+    /// Somebody was faster, it is said.
+    Refused,
 }
 
 /// A store that fails as told, and counts.
@@ -95,6 +97,8 @@ struct State {
     swaps: VecDeque<Fault>,
     touches: VecDeque<Fault>,
     all_down: bool,
+    /// Changes of a swap are made one after another.
+    one_by_one: bool,
     calls: Vec<String>,
 }
 
@@ -117,6 +121,22 @@ impl Faulty {
         self.state.lock().unwrap().all_down = down;
     }
 
+    pub(crate) fn one_by_one(&self, one_by_one: bool) {
+        self.state.lock().unwrap().one_by_one = one_by_one;
+    }
+
+    /// Make these changes, as this store makes them.
+    async fn make(&self, changes: &[Change], durability: Durability) -> Result<Vec<Version>, StoreError> {
+        if !self.state.lock().unwrap().one_by_one {
+            return self.memory.swap(changes, durability).await;
+        }
+        let mut versions = Vec::new();
+        for change in changes {
+            versions.extend(self.memory.swap(std::slice::from_ref(change), durability).await?);
+        }
+        Ok(versions)
+    }
+
     pub(crate) fn calls(&self) -> Vec<String> {
         self.state.lock().unwrap().calls.clone()
     }
@@ -137,6 +157,9 @@ async fn through<T>(
     match fault {
         Fault::None => call.await,
         Fault::Down => Err(StoreError::Unavailable("down".into())),
+        Fault::Refused => {
+            Err(StoreError::refused(0, RecordKey::lease(&Name::new("anything").unwrap()), None))
+        }
         Fault::LostUnknown | Fault::LateUnknown => Err(StoreError::Unknown("no answer".into())),
         Fault::AppliedUnknown => {
             call.await?;
@@ -162,9 +185,9 @@ impl Store for Faulty {
         }
         Box::pin(async move {
             if let Some(late) = late.take() {
-                let _ = self.memory.swap(&late, durability).await;
+                let _ = self.make(&late, durability).await;
             }
-            through(fault, self.memory.swap(changes, durability)).await
+            through(fault, self.make(changes, durability)).await
         })
     }
 
