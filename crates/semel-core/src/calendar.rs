@@ -172,6 +172,12 @@ fn moment(ms: i64) -> Timestamp {
     Timestamp::from_millisecond(ms).unwrap_or(if ms < 0 { Timestamp::MIN } else { Timestamp::MAX })
 }
 
+/// The calendar of a series whose first occurrence was asked for and could not be had: it is not accounted for.
+pub fn asked_for(work: &Work, occurrence: &Occurrence) -> Calendar {
+    let begun = Calendar::begun(work, occurrence);
+    Calendar { through_ms: begun.through_ms.saturating_sub(1), ..begun }
+}
+
 /// What to write with the claim of this occurrence; nothing if it is accounted for already.
 pub fn advance(
     seen: Option<&Seen<Calendar>>,

@@ -20,7 +20,7 @@
 //! | `plan` | what is decided once, and the same for every attempt |
 //! | `write` | files that refuse a stale holder |
 //! | `push` | fenced pushes to git |
-//! | `schedule` | slots from schedules |
+//! | `schedule`, `year` | slots from schedules; weeks of two unreliable schedulers |
 //! | `advise` | ttl, timeout and grace from what was measured |
 //! | `leases`, `cost` | leases for scripts; syncs and memory |
 
@@ -60,3 +60,4 @@ mod steps_hard;
 mod support;
 mod terminal;
 mod write;
+mod year;

@@ -23,6 +23,13 @@ pub fn lost(entry: &Entry, now_ms: u64) -> Anomaly {
     one(Kind::Lost, &entry.work, why, now_ms)
 }
 
+/// What a run sees that takes the lease of an attempt which vanished from another slot of the job.
+pub fn left_behind(entry: &Entry, now_ms: u64) -> Anomaly {
+    let who = entry.last_attempt().map(|attempt| format!("attempt {} by {}", attempt.n, attempt.owner));
+    let what = who.unwrap_or_else(|| "the attempt".to_owned());
+    one(Kind::Lost, &entry.work, format!("{what} vanished, and the next slot is due"), now_ms)
+}
+
 /// What the settled outcome of an attempt is: an anomaly, or none.
 pub fn settled(entry: &Entry, ending: &Ending, now_ms: u64) -> Option<Anomaly> {
     let failed = |kind| {

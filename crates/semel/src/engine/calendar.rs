@@ -233,6 +233,16 @@ impl Engine {
         Ok(slots.into_iter().filter(|slot| calendar::is_owed(slot.entry.as_ref(), max_failures)).collect())
     }
 
+    /// The first slot of a series was asked for, and its resource is busy: unless somebody comes back for it, it is
+    /// found missed, as any later one would be.
+    pub(super) async fn note_asked_for(&self, plan: &RunPlan, view: &View, tell: Tell<'_>) {
+        let (Some(work), Some(scheduled), None) = (&plan.work, &plan.scheduled, &view.calendar) else {
+            return;
+        };
+        let calendar = calendar::asked_for(work, &scheduled.occurrence);
+        self.note(&[Write::Calendar { calendar, expect: Expect::Absent }], tell).await;
+    }
+
     /// A slot that may not be begun any more is missed from now on.
     pub(super) async fn note_too_late(
         &self,
