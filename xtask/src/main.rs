@@ -17,9 +17,10 @@ cargo xtask test [FILTER…]      install what the tests need, run every test, n
 cargo xtask bench [run|ledger|memory|sqlite|steps|all] [--rounds N] [--entries N]
                                 ratios against a floor or a peer, interleaved in one go
 cargo xtask dist                the binary as it is released: on Linux, linked statically
-cargo xtask torture [model] [sinks] [--rounds N]
+cargo xtask torture [model] [sinks] [year] [--rounds N]
                                 what takes minutes or hours: the model check with wider bounds; zombies at every
-                                sink, 10,000 at each place, and 2,000 races per transport of git
+                                sink, 10,000 at each place, and 2,000 races per transport of git; 200 simulated
+                                years of two unreliable schedulers
 ";
 
 fn main() -> ExitCode {

@@ -44,34 +44,41 @@ const ELSEWHERE: [(&str, &str); 2] = [
     ("play", "not a test: the process that other tests kill and stop"),
 ];
 
-/// How many zombies each sink meets at each place, and how many races there are per transport of git.
+/// How many zombies each sink meets at each place, how many races there are per transport of git, and how many years
+/// of each kind are lived through.
 const ZOMBIES: u32 = 10_000;
 const RACES: u32 = 2_000;
+const YEARS: u32 = 200;
 
 /// `cargo xtask torture`: what takes minutes, or hours.
 pub(crate) fn torture(words: &[String]) -> Result<(), String> {
-    let (mut model, mut sinks, mut rounds) = (false, false, None);
+    let (mut model, mut sinks, mut year, mut rounds) = (false, false, false, None);
     let mut words = words.iter();
     while let Some(word) = words.next() {
         match word.as_str() {
             "model" => model = true,
             "sinks" => sinks = true,
+            "year" => year = true,
             "--rounds" => {
                 let number = words.next().and_then(|n| n.parse::<u32>().ok());
                 rounds = Some(number.ok_or("--rounds needs a number")?);
             }
-            other => return Err(format!("there is no torture {other:?}: use model or sinks")),
+            other => return Err(format!("there is no torture {other:?}: use model, sinks or year")),
         }
     }
     install_missing()?;
     install_nextest()?;
-    if sinks || !model {
-        sink("sink_file", &["zombie"], rounds.unwrap_or(ZOMBIES))?;
-        sink("sink_sql", &["zombie", "crowd"], rounds.unwrap_or(ZOMBIES))?;
-        sink("sink_git", &["races"], rounds.unwrap_or(RACES))?;
-        sink("sink_git", &["zombies"], rounds.unwrap_or(ZOMBIES))?;
+    let all = !(model || sinks || year);
+    if sinks || all {
+        rounds_of("sink_file", &["zombie"], rounds.unwrap_or(ZOMBIES))?;
+        rounds_of("sink_sql", &["zombie", "crowd"], rounds.unwrap_or(ZOMBIES))?;
+        rounds_of("sink_git", &["races"], rounds.unwrap_or(RACES))?;
+        rounds_of("sink_git", &["zombies"], rounds.unwrap_or(ZOMBIES))?;
     }
-    if model || !sinks {
+    if year || all {
+        rounds_of("year", &["_of_"], rounds.unwrap_or(YEARS))?;
+    }
+    if model || all {
         call(
             cargo()
                 .args(["nextest", "run", "--release", "-p", "semel-core", "--features", "mutants"])
@@ -81,8 +88,8 @@ pub(crate) fn torture(words: &[String]) -> Result<(), String> {
     Ok(())
 }
 
-/// The tests of one sink that have these words in their names, with so many rounds.
-fn sink(name: &str, filter: &[&str], rounds: u32) -> Result<(), String> {
+/// The tests of one binary that have these words in their names, with so many rounds.
+fn rounds_of(name: &str, filter: &[&str], rounds: u32) -> Result<(), String> {
     println!("{name}: {}, {rounds} rounds", filter.join(" and "));
     let args =
         ["nextest", "run", "--release", "-p", "semel", "--all-features", "--no-fail-fast", "--test", name];

@@ -42,7 +42,7 @@ pub const OPEN_LIMIT: usize = 64;
 pub const LANES_LIMIT: usize = 8;
 /// The most findings of a check that are told apart.
 pub const FINDINGS_LIMIT: usize = 1024;
-/// How long a notice is tried before it is given up.
+/// How long a notice is tried, three times at least, before it is given up.
 pub const GIVE_UP_MS: u64 = 7 * 24 * 3_600_000;
 
 const WHY_LIMIT: usize = 500;

@@ -174,6 +174,12 @@ fn moment(ms: i64) -> Timestamp {
     Timestamp::from_millisecond(ms).unwrap_or(if ms < 0 { Timestamp::MIN } else { Timestamp::MAX })
 }
 
+/// The calendar of a series that nobody has run yet: this occurrence is owed, and not accounted for.
+pub fn asked_for(work: &Work, occurrence: &Occurrence) -> Calendar {
+    let begun = Calendar::begun(work, occurrence);
+    Calendar { through_ms: begun.through_ms.saturating_sub(1), ..begun }
+}
+
 /// What to write with the claim of this occurrence; nothing if it is accounted for already.
 pub fn advance(
     seen: Option<&Seen<Calendar>>,
@@ -198,12 +204,6 @@ pub fn advance(
         ..stands.clone()
     };
     (next != *stands).then_some((next, expect))
-}
-
-/// The calendar of a series that nobody has run yet: this occurrence is the first that is owed.
-pub fn watched(work: &Work, occurrence: &Occurrence) -> Calendar {
-    let begun = Calendar::begun(work, occurrence);
-    Calendar { through_ms: begun.through_ms.saturating_sub(1), ..begun }
 }
 
 /// The slots that nobody has accounted for yet.

@@ -23,7 +23,7 @@
 //! | `plan` | what is decided once, and the same for every attempt |
 //! | `write` | files that refuse a stale holder |
 //! | `push` | fenced pushes to git |
-//! | `schedule` | slots from schedules |
+//! | `schedule`, `year` | slots from schedules; weeks of two unreliable schedulers |
 //! | `advise` | ttl, timeout and grace from what was measured |
 //! | `leases`, `cost` | leases for scripts; syncs and memory |
 
@@ -72,3 +72,4 @@ mod terminal;
 #[cfg(feature = "crash-points")]
 mod watching;
 mod write;
+mod year;

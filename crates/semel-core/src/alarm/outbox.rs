@@ -52,11 +52,13 @@ pub fn undelivered(
     let too_old = at_ms.saturating_sub(notice.at_ms) > GIVE_UP_MS;
     let found = notice.lanes.iter_mut().find(|found| found.name == lane)?;
     let LaneState::Pending { tries, .. } = found.state else { return None };
+    let tries = tries.saturating_add(1);
     let why = one_line(why, LANE_WHY_LIMIT);
-    found.state = if permanent || too_old {
+    // one that is old because nobody was awake to tell it has been tried as little as a new one
+    found.state = if permanent || (too_old && tries >= BROKEN_TRIES) {
         LaneState::GivenUp { why, at_ms }
     } else {
-        LaneState::Pending { tries: tries.saturating_add(1), last_ms: at_ms, why }
+        LaneState::Pending { tries, last_ms: at_ms, why }
     };
     Some(next)
 }

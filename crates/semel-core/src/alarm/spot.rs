@@ -10,17 +10,24 @@ fn one(kind: Kind, work: &Work, why: String, at_ms: u64) -> Anomaly {
     Anomaly { kind, work: work.to_string(), at_ms, why, slots: 1 }
 }
 
-/// What a run sees that takes over from an attempt which may have had its effect.
-pub fn lost(entry: &Entry, now_ms: u64) -> Anomaly {
+/// What a run sees that takes over from an attempt which vanished. One that is known to have been stopped was told when
+/// it ended.
+pub fn lost(entry: &Entry, now_ms: u64) -> Option<Anomaly> {
     let before = entry.log.iter().rev().nth(1);
+    if before.is_some_and(|attempt| !matches!(attempt.ending, Ending::None | Ending::Vanished)) {
+        return None;
+    }
     let who = before.map(|attempt| format!("attempt {} by {}", attempt.n, attempt.owner));
     let what = who.unwrap_or_else(|| "the attempt before".to_owned());
-    let how = match before.map(|attempt| &attempt.ending) {
-        Some(Ending::None | Ending::Vanished) | None => "vanished".to_owned(),
-        Some(ending) => ended(ending),
-    };
-    let why = format!("{what} {how}; attempt {} takes over", entry.attempts);
-    one(Kind::Lost, &entry.work, why, now_ms)
+    let why = format!("{what} vanished; attempt {} takes over", entry.attempts);
+    Some(one(Kind::Lost, &entry.work, why, now_ms))
+}
+
+/// What a run sees that takes the lease of an attempt which vanished from another slot of the job.
+pub fn left_behind(entry: &Entry, now_ms: u64) -> Anomaly {
+    let who = entry.last_attempt().map(|attempt| format!("attempt {} by {}", attempt.n, attempt.owner));
+    let what = who.unwrap_or_else(|| "the attempt".to_owned());
+    one(Kind::Lost, &entry.work, format!("{what} vanished, and the next slot is due"), now_ms)
 }
 
 /// What the settled outcome of an attempt is: an anomaly, or none.

@@ -186,7 +186,7 @@ impl Engine {
         if stands.is_some() {
             return Ok(());
         }
-        let (calendar, expect) = (calendar::watched(work, occurrence), Expect::Absent);
+        let (calendar, expect) = (calendar::asked_for(work, occurrence), Expect::Absent);
         let writes = changes(&[Write::Calendar { calendar, expect }])?;
         match self.store.swap(&writes, Durability::Durable).await {
             // somebody else has begun
@@ -247,6 +247,16 @@ impl Engine {
             .into_iter()
             .filter(|slot| calendar::is_caught_up(slot.entry.as_ref(), max_failures))
             .collect())
+    }
+
+    /// The first slot of a series was asked for, and its resource is busy: unless somebody comes back for it, it is
+    /// found missed, as any later one would be.
+    pub(super) async fn note_asked_for(&self, plan: &RunPlan, view: &View, tell: Tell<'_>) {
+        let (Some(work), Some(scheduled), None) = (&plan.work, &plan.scheduled, &view.calendar) else {
+            return;
+        };
+        let calendar = calendar::asked_for(work, &scheduled.occurrence);
+        self.note(&[Write::Calendar { calendar, expect: Expect::Absent }], tell).await;
     }
 
     /// A slot that may not be begun any more is missed from now on.

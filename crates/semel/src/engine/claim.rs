@@ -3,12 +3,14 @@
 use std::time::Duration;
 
 use semel_core::alarm::spot;
-use semel_core::claim::{self, Ask, Busy, Claim, Decision, First, View, Write};
+use semel_core::claim::{self, Ask, Busy, Claim, Decision, First, Intent, View, Write};
 use semel_core::entry::{Entry, State};
+use semel_core::lease::Before;
 use semel_core::plan::Plan;
 use semel_core::policy::{IfBusy, trust_counts_from};
 use semel_core::record::{RecordKey, Seen, Version};
 use semel_core::token::Nonce;
+use semel_core::work::Work;
 
 use super::alarm::Watched;
 use super::hold::Trust;
@@ -23,7 +25,7 @@ use crate::store::{Change, Durability, StoreError};
 pub(super) struct Claimed {
     pub(super) held: Held,
     pub(super) first: First,
-    pub(super) before: semel_core::lease::Before,
+    pub(super) before: Before,
     pub(super) after_lost: bool,
 }
 
@@ -128,7 +130,7 @@ impl Engine {
                         self.note_too_late(plan, &view, watched.as_ref(), tell).await;
                         return Err(Report::TooLate);
                     }
-                    let alarm = watched.as_ref().and_then(|watched| takeover(watched, &claim));
+                    let alarm = self.takeover(watched.as_ref(), &claim, &view).await?;
                     if alarm.is_some() {
                         tell(Event::Notices);
                     }
@@ -191,6 +193,48 @@ impl Engine {
                 Decision::NoResource => return Err(Report::Unusable("no resource was asked for".into())),
             }
         }
+    }
+
+    /// What is told of a claim that takes over from an attempt that was lost: at this work, or at another slot of the
+    /// job, which nobody may come back for.
+    async fn takeover(
+        &self,
+        watched: Option<&Watched>,
+        claim: &Claim,
+        view: &View,
+    ) -> Result<Option<Write>, Report> {
+        let (Some(watched), Some(Intent { entry, .. })) = (watched, &claim.intent) else { return Ok(None) };
+        if claim.after_lost {
+            return Ok(spot::lost(entry, entry.changed_ms).and_then(|lost| watched.raise(&[lost])));
+        }
+        let left = match self.left_behind(claim, view, &entry.work).await {
+            Ok(left) => left,
+            // another slot that cannot be read is no reason not to run this one
+            Err(LookError::Record(_)) => None,
+            Err(LookError::Store(why)) => return Err(Report::StoreDown(why.to_string())),
+        };
+        Ok(left.and_then(|left| watched.raise(&[spot::left_behind(&left, entry.changed_ms)])))
+    }
+
+    /// Another work of the job that the last holder of this lease vanished from. Only a lease that was never given
+    /// back costs the look.
+    async fn left_behind(&self, claim: &Claim, view: &View, work: &Work) -> Result<Option<Entry>, LookError> {
+        let lease = view.lease(&claim.resource).flatten().map(|seen| &seen.record.value);
+        let is_gone = matches!(claim.lease.before, Before::Lapsed | Before::OwnerGone);
+        let Some((lease, hold)) =
+            lease.filter(|_| is_gone).and_then(|lease| Some((lease, lease.hold.as_ref()?)))
+        else {
+            return Ok(None);
+        };
+        let Ok(other) = Work::parse_readable(&hold.what) else { return Ok(None) };
+        if other.job() != work.job() || other == *work {
+            return Ok(None);
+        }
+        let stands = self.look(Some(&other), &[]).await?.entry.map(|seen| seen.value);
+        // one whose end is on record only left its lease for the next of its row
+        let vanished =
+            |entry: &Entry| matches!(&entry.state, State::Running { grant, .. } if *grant == lease.grant);
+        Ok(stands.filter(vanished))
     }
 
     /// Ask the task for a plan.
@@ -303,7 +347,10 @@ impl Engine {
         tell: Tell<'_>,
     ) -> Result<(), Report> {
         let left = match plan.policy.if_busy {
-            IfBusy::Fail => return Err(Report::Busy(busy)),
+            IfBusy::Fail => {
+                self.note_asked_for(plan, view, tell).await;
+                return Err(Report::Busy(busy));
+            }
             IfBusy::Skip => Duration::ZERO,
             IfBusy::Wait { for_ms } => self.clock.now().until(began.plus_ms(for_ms)),
         };
@@ -319,6 +366,7 @@ impl Engine {
             if let Some(work) = &plan.work {
                 self.note_skip(work, why, tell).await;
             }
+            self.note_asked_for(plan, view, tell).await;
             return Err(Report::Yielded(busy));
         }
         tell(Event::Waiting(&busy));
@@ -337,12 +385,6 @@ impl Engine {
             caught = signals.next() => Err(Report::Interrupted(caught.signal)),
         }
     }
-}
-
-/// What is told of a claim that takes over from an attempt that was lost.
-fn takeover(watched: &Watched, claim: &Claim) -> Option<Write> {
-    let intent = claim.intent.as_ref().filter(|_| claim.after_lost)?;
-    watched.raise(&[spot::lost(&intent.entry, intent.entry.changed_ms)])
 }
 
 /// What is told of an entry that needs a person.

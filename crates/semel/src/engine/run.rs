@@ -300,6 +300,11 @@ impl Watch<'_> {
         let policy = &self.plan.policy;
         // before the start: a stall between the two must not leave a command without an end
         task.trust_until(held.trust.ends);
+        if self.engine.clock.now() >= held.trust.stop_by {
+            // a process that stood still after its claim: another may be at it by now
+            let why = "it was held up until there was no time left to begin".to_owned();
+            return Try { ending: Ending::LeaseLost, end: None, not_started: None, lost: Some(why) };
+        }
         self.desk.new_try();
         if let Err(not_started) = task.start(&held.begin, &self.desk).await {
             let ending = Ending::NotStarted { code: not_started.code };

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)] // a test that cannot go on should say where
 
+mod missed;
 mod plans;
 mod rows;
 mod slots;
@@ -16,7 +17,7 @@ use semel::core::name::Name;
 use semel::core::policy::{IfBusy, OnLost, Policy};
 use semel::core::work::Work;
 use semel::engine::lease::ScriptLease;
-use semel::engine::{Caught, Probed, Report, RunPlan, TaskEnd};
+use semel::engine::{Caught, Event, Probed, Report, RunPlan, TaskEnd};
 use stage::{FakeTask, Fault, SignalAt, Stage, Told, plan};
 use tokio::time::Instant;
 
@@ -158,6 +159,24 @@ async fn a_machine_that_slept_past_its_lease_stops_the_work_before_anything_else
     assert_eq!(task.stopped().unwrap().1, Duration::ZERO);
     assert!(woke.elapsed() < Duration::from_millis(200), "found out on waking, not at the next heartbeat");
     assert!(!stage.store.calls().contains(&"touch".to_owned()), "nothing was renewed first");
+}
+
+/// Between the claim and the start there is no watch yet.
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_slept_past_its_claim_does_not_begin() {
+    let stage = Stage::new();
+    let (clock, job) = (stage.clock.clone(), plan("job"));
+    let mut task = FakeTask::new(&stage, SHORT);
+    let mut tell = |event: Event<'_>| {
+        if matches!(event, Event::Claimed { .. }) {
+            clock.suspend(Duration::from_secs(3_600));
+        }
+    };
+    let report = stage.engine(1).run(&job, &mut task, &mut semel::engine::Undisturbed, &mut tell).await;
+    assert!(matches!(report, Report::LeaseLost { .. }), "{report:?}");
+    assert_eq!(task.starts(), 0);
+    let mut next = FakeTask::new(&stage, SHORT);
+    assert_eq!(ending(&stage.run(2, &job, &mut next).await), Ending::Succeeded);
 }
 
 #[tokio::test(start_paused = true)]
