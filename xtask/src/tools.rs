@@ -9,8 +9,10 @@ use crate::postgres;
 const PACKAGES: [(&str, &str); 4] =
     [("strace", "strace"), ("flock", "util-linux"), ("python3", "python3"), ("git", "git")];
 
-/// Readers of what `semel init` prints. Where they cannot be had, the tests that need them skip themselves, by name.
-const READERS: [(&str, &str); 2] = [("systemd-analyze", "systemd"), ("crontab", "cron")];
+/// Readers of what `semel init` prints, and the writer of joblogs. Where they cannot be had, the tests that need them
+/// skip themselves, by name.
+const READERS: [(&str, &str); 3] =
+    [("systemd-analyze", "systemd"), ("crontab", "cron"), ("parallel", "parallel")];
 
 /// Python's environments, which Debian has in a package of their own.
 const VENV: &str = "python3-venv";

@@ -16,6 +16,7 @@ use crate::commands::gate::GateArgs;
 use crate::commands::init::InitArgs;
 use crate::commands::plan::PlanCommandArgs;
 use crate::commands::push::PushArgs;
+use crate::commands::retry::RetryArgs;
 use crate::commands::step::StepArgs;
 use crate::commands::write::WriteArgs;
 use crate::config::Place;
@@ -134,6 +135,8 @@ pub(crate) enum Command {
     Advise(AdviseArgs),
     /// A person's verdict on an entry
     Resolve(ResolveArgs),
+    /// Let everything of a job run again that failed or is quarantined
+    Retry(RetryArgs),
     /// Remove what is past its time, and tidy the store
     Gc(GcArgs),
     /// Check the store and this machine, and say what is wrong and how to mend it

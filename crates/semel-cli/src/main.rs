@@ -2,6 +2,9 @@
 
 mod args;
 mod away;
+// complete but for the engine of batches, which makes a command of it
+#[allow(dead_code)]
+mod batch;
 #[cfg(feature = "crash-points")]
 mod clock;
 mod commands;
@@ -66,6 +69,7 @@ fn main() -> ExitCode {
         Command::History(args) => commands::history::run(&common, args, &around),
         Command::Advise(args) => commands::advise::run(&common, args, &around),
         Command::Resolve(args) => commands::resolve::run(&common, args, &around),
+        Command::Retry(args) => commands::retry::run(&common, args, &around),
         Command::Gc(args) => commands::gc::run(&common, args, &around),
         Command::Doctor(args) => commands::doctor::run(&common, args, &around),
         Command::Completions { shell } => Ok(commands::completions::run(*shell)),

@@ -6,6 +6,8 @@
 //! | `{with.NAME}` | a parameter of the work |
 //! | `{slot}` `{job}` `{key}` | what they are called |
 //! | `{{` `}}` | one brace |
+//! | `{NAME}` `{a.b}` `{/a/b}` | in a batch: a field of the item; `{item.NAME}` where the name is one of the above |
+//! | `{}` | in a batch of lines: the line |
 //!
 //! Anything else between braces is an error: a command that means braces for itself says so by doubling them, and
 //! a mistyped name is never passed on as text.
@@ -14,6 +16,7 @@
 //! it. What the program does with its argument is the program's: so a value is refused where it would become a part
 //! of a shell's script ([`scripts_in`]). Not seen: a shell behind another program (`ssh host …`).
 
+use crate::field::{Field, FieldError, ItemFields};
 use crate::plan::{Plan, plain};
 use crate::work::Work;
 
@@ -29,6 +32,7 @@ enum Part {
     Slot,
     Job,
     Key,
+    Item(Field),
 }
 
 /// Why an argument cannot be filled.
@@ -59,6 +63,23 @@ pub enum TemplateError {
     /// The work has no slot.
     #[error("{{slot}}: the work has no slot; give it with --every SCHEDULE or --slot ID")]
     NoSlot,
+    /// No field can be called that.
+    #[error("{{{0}}} is no placeholder: {1}; write {{{{ and }}}} for braces")]
+    NoName(String, FieldError),
+    /// `{}` where items have more than one field.
+    #[error("{{}} stands for a line, and the items are no lines: name a field, as in {{slug}}")]
+    NoLine,
+    /// The item has no such field.
+    #[error("{{{0}}}: the item has no field {0}; write {{{{ and }}}} for braces")]
+    NoField(String),
+    /// There is nothing to write.
+    #[error("{{{0}}}: the item's field {0} is null, which no argument can be")]
+    NullField(String),
+    /// A field is called like something that every work has.
+    #[error(
+        "{{{0}}}: the items have a field {1} too: write {{item.{0}}} for that; what the work has is in SEMEL_JOB, SEMEL_SLOT and SEMEL_KEY"
+    )]
+    TwoMeanings(String, String),
     /// No program can be given it.
     #[error("{{{0}}}: its value holds a NUL, which no argument can")]
     Nul(String),
@@ -72,6 +93,18 @@ pub enum TemplateError {
 impl Template {
     /// The parts of an argument.
     pub fn parse(argument: &str) -> Result<Template, TemplateError> {
+        Template::parse_with(argument, &Part::named)
+    }
+
+    /// The parts of an argument of a batch's command; `line` is what the one field is called where items are lines.
+    pub fn parse_for_items(argument: &str, line: Option<&str>) -> Result<Template, TemplateError> {
+        Template::parse_with(argument, &|name| Part::named_for_items(name, line))
+    }
+
+    fn parse_with(
+        argument: &str,
+        named: &dyn Fn(&str) -> Result<Part, TemplateError>,
+    ) -> Result<Template, TemplateError> {
         let (mut parts, mut text, mut rest) = (Vec::new(), String::new(), argument);
         while let Some(at) = rest.find(['{', '}']) {
             let (before, from) = rest.split_at_checked(at).unwrap_or((rest, ""));
@@ -87,7 +120,7 @@ impl Template {
                 if !text.is_empty() {
                     parts.push(Part::Text(std::mem::take(&mut text)));
                 }
-                parts.push(Part::named(name)?);
+                parts.push(named(name)?);
                 rest = after;
             } else {
                 return Err(TemplateError::Close);
@@ -113,15 +146,43 @@ impl Template {
         })
     }
 
-    /// Whether the work has what it uses of it; of the plan nothing is known yet.
+    /// Whether the work has what it uses of it; of the plan and the items nothing is known yet.
     pub fn check(&self, work: &Work) -> Result<(), TemplateError> {
-        let mut others = self.0.iter().filter(|part| !matches!(part, Part::Plan(_)));
-        others.try_for_each(|part| part.fill(work, None).map(drop))
+        let mut others = self.0.iter().filter(|part| !matches!(part, Part::Plan(_) | Part::Item(_)));
+        others.try_for_each(|part| part.fill(work, None, None).map(drop))
+    }
+
+    /// Whether items with just these columns have what it uses of them.
+    pub fn check_columns(&self, columns: &[String]) -> Result<(), TemplateError> {
+        self.0.iter().try_for_each(|part| match part {
+            Part::Item(field) if !field.is_among(columns) => {
+                Err(TemplateError::NoField(field.name().to_owned()))
+            }
+            part => part.one_meaning(&|name| columns.iter().any(|column| column == name)),
+        })
+    }
+
+    /// The fields of the items that it uses.
+    pub fn fields(&self) -> impl Iterator<Item = &Field> {
+        self.0.iter().filter_map(|part| match part {
+            Part::Item(field) => Some(field),
+            _ => None,
+        })
     }
 
     /// The argument.
     pub fn fill(&self, work: &Work, plan: Option<&Plan>) -> Result<String, TemplateError> {
-        self.0.iter().map(|part| part.fill(work, plan)).collect()
+        self.0.iter().map(|part| part.fill(work, plan, None)).collect()
+    }
+
+    /// The argument for an item of a batch.
+    pub fn fill_item(
+        &self,
+        work: &Work,
+        plan: Option<&Plan>,
+        item: &ItemFields,
+    ) -> Result<String, TemplateError> {
+        self.0.iter().map(|part| part.fill(work, plan, Some(item))).collect()
     }
 }
 
@@ -137,7 +198,46 @@ impl Part {
         }
     }
 
-    fn fill(&self, work: &Work, plan: Option<&Plan>) -> Result<String, TemplateError> {
+    fn named_for_items(name: &str, line: Option<&str>) -> Result<Part, TemplateError> {
+        let field = |text: &str| match Field::parse(text) {
+            Ok(field) => Ok(Part::Item(field)),
+            Err(why) => Err(TemplateError::NoName(name.chars().take(64).collect(), why)),
+        };
+        match (name, line) {
+            ("", Some(line)) => Ok(Part::Item(Field::column(line))),
+            ("", None) => Err(TemplateError::NoLine),
+            _ => match name.strip_prefix("item.") {
+                Some(rest) => field(rest),
+                None => Part::named(name).or_else(|_| field(name)),
+            },
+        }
+    }
+
+    /// A name that means something of the work, and a field of the items as well, is a guess that nobody makes.
+    fn one_meaning(&self, is_field: &dyn Fn(&str) -> bool) -> Result<(), TemplateError> {
+        let (text, field) = match self {
+            Part::Text(_) | Part::Item(_) => return Ok(()),
+            Part::Plan(name) => (format!("plan.{name}"), "plan"),
+            Part::With(name) => (format!("with.{name}"), "with"),
+            Part::Slot => ("slot".to_owned(), "slot"),
+            Part::Job => ("job".to_owned(), "job"),
+            Part::Key => ("key".to_owned(), "key"),
+        };
+        match [text.as_str(), field].into_iter().find(|name| is_field(name)) {
+            Some(field) => Err(TemplateError::TwoMeanings(text.clone(), field.to_owned())),
+            None => Ok(()),
+        }
+    }
+
+    fn fill(
+        &self,
+        work: &Work,
+        plan: Option<&Plan>,
+        item: Option<&ItemFields>,
+    ) -> Result<String, TemplateError> {
+        if let Some(item) = item {
+            self.one_meaning(&|name| item.contains_key(name))?;
+        }
         let whole = |value: String, placeholder: &dyn Fn() -> String| match value.contains('\0') {
             true => Err(TemplateError::Nul(placeholder())),
             false => Ok(value),
@@ -160,6 +260,11 @@ impl Part {
             Part::Slot => work.slot().map(ToString::to_string).ok_or(TemplateError::NoSlot),
             Part::Job => Ok(work.job().to_string()),
             Part::Key => Ok(work.key().to_string()),
+            Part::Item(field) => match item.and_then(|item| field.find(item)) {
+                None => Err(TemplateError::NoField(field.name().to_owned())),
+                Some(serde_json::Value::Null) => Err(TemplateError::NullField(field.name().to_owned())),
+                Some(value) => whole(plain(value), &|| field.name().to_owned()),
+            },
         }
     }
 }

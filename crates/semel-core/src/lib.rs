@@ -18,6 +18,7 @@
 //! | [`step`] | the effects inside a run, each with an entry of its own |
 //! | [`policy`] | what a job asks for, checked, and the times derived from it |
 //! | [`plan`], [`fill`] | what a run is to decide, decided once; and how it gets into a command's arguments |
+//! | [`field`] | fields of a batch's items, by name or by pointer |
 //! | [`record`] | how records are named and written in a store |
 //! | [`trigger`] | when another scheduler must fire so that every slot is met |
 //! | [`grid`] | what became of a job's slots, as a calendar |
@@ -40,6 +41,7 @@ pub mod claim;
 mod conclusion;
 pub mod definition;
 pub mod entry;
+pub mod field;
 pub mod fill;
 pub mod grid;
 mod json_parser;

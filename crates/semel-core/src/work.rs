@@ -157,7 +157,54 @@ impl Work {
         if fields.is_empty() {
             return Err(WorkError::new("/item", "has no key fields; give at least one"));
         }
-        Parts { item: fields, ..self.parts }.build()
+        match self.with_item_text(&fields) {
+            Some(text) => Ok(Work { parts: Parts { item: fields, ..self.parts }, text }),
+            None => Parts { item: fields, ..self.parts }.build(),
+        }
+    }
+
+    /// The canonical text with a plain item in it; nothing if the long way is needed, or there is something to refuse.
+    ///
+    /// A batch makes a million of these: of all members only `always` stands before `item`.
+    fn with_item_text(&self, fields: &Fields) -> Option<Box<str>> {
+        if !self.parts.item.is_empty() || self.parts.step.is_some() || fields.len() > FIELDS_LIMIT {
+            return None;
+        }
+        let rest = self.text.strip_prefix('{')?;
+        let (always, rest) = match rest.strip_prefix(r#""always":true,"#) {
+            Some(rest) => (r#""always":true,"#, rest),
+            None => ("", rest),
+        };
+        let mut text = format!(r#"{{{always}"item":{{"#);
+        for (i, (name, value)) in fields.iter().enumerate() {
+            // other names may have another order here than there
+            let is_plain = |byte: u8| matches!(byte, b' '..=b'~') && !matches!(byte, b'"' | b'\\');
+            if name.is_empty() || name.len() > FIELD_NAME_LIMIT || !name.bytes().all(is_plain) {
+                return None;
+            }
+            text.push_str(if i == 0 { "\"" } else { ",\"" });
+            text.push_str(name);
+            text.push_str("\":");
+            match value {
+                Value::String(value) if value.bytes().all(is_plain) => {
+                    text.push('"');
+                    text.push_str(value);
+                    text.push('"');
+                }
+                Value::Bool(value) => text.push_str(if *value { "true" } else { "false" }),
+                Value::Number(number) => {
+                    let integer = number.as_i64()?;
+                    if integer.abs_diff(0) > canonical::INTEGER_MAX.abs_diff(0) {
+                        return None;
+                    }
+                    text.push_str(&integer.to_string());
+                }
+                _ => return None,
+            }
+        }
+        text.push_str("},");
+        text.push_str(rest);
+        (text.len() <= WORK_LIMIT).then(|| text.into())
     }
 
     /// A step of this work; `nth` counts from 1 where one name is used several times.

@@ -260,6 +260,38 @@ proptest! {
     }
 
     #[test]
+    fn an_item_of_a_batch_has_the_text_that_its_members_have(
+        slot in prop::option::of("[a-z0-9]{1,5}"), always in any::<bool>(),
+        fields in prop::collection::btree_map(
+            prop_oneof![4 => "[a-z.]{1,4}", 1 => "[ -~é\u{ff5e}\u{10000}]{1,3}"],
+            prop_oneof![
+                "[a-z0-9 /]{0,6}".prop_map(Value::from), any::<String>().prop_map(Value::from),
+                any::<i64>().prop_map(Value::from), (-9i64..9).prop_map(Value::from), any::<bool>().prop_map(Value::from),
+                (-4i8..4).prop_map(|n| json!(f64::from(n) / 2.0)), Just(Value::Null), Just(json!([1, {"a": "b"}])),
+            ],
+            0..4,
+        ),
+    ) {
+        let job = Name::new("posts").unwrap();
+        let batch = match (&slot, always) {
+            (Some(slot), false) => Work::in_slot(job, Slot::new(slot).unwrap(), Fields::new()).unwrap(),
+            (_, true) => Work::always(job),
+            (None, false) => Work::once(job),
+        };
+        let mut members: Value = serde_json::from_str(batch.canonical()).unwrap();
+        members["item"] = json!(fields);
+        let is_empty = fields.is_empty();
+        match (batch.for_item(fields), Work::from_value(members)) {
+            (Ok(short), Ok(long)) => {
+                prop_assert_eq!(short.canonical(), long.canonical());
+                prop_assert_eq!(short.item(), long.item());
+            }
+            (Err(short), Err(long)) => prop_assert_eq!(short, long),
+            (short, long) => prop_assert!(is_empty, "{short:?} {long:?}"),
+        }
+    }
+
+    #[test]
     fn the_order_of_members_makes_no_difference(work in works()) {
         let value: Value = serde_json::from_str(work.canonical()).unwrap();
         prop_assert_eq!(Work::from_json(&turned(&value)).unwrap().key(), work.key());

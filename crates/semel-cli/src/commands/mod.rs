@@ -26,6 +26,7 @@ pub(crate) mod man;
 pub(crate) mod plan;
 pub(crate) mod push;
 pub(crate) mod resolve;
+pub(crate) mod retry;
 mod row;
 pub(crate) mod run;
 pub(crate) mod show;

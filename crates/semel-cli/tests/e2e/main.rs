@@ -17,7 +17,7 @@
 //! | `fence_sql` | the fence in the user's own database |
 //! | `init` | units for other people's schedulers |
 //! | `history` | the calendar of slots |
-//! | `inspect` | commands that look, judge and tidy |
+//! | `inspect`, `retry` | commands that look, judge and tidy |
 //! | `steps`, `steps_hard`, `matrix` | effects inside a run, in a bad world, and a crash at every boundary |
 //! | `rehearsal` | a run as if |
 //! | `plan` | what is decided once, and the same for every attempt |
@@ -61,6 +61,7 @@ mod plan;
 mod processes;
 mod push;
 mod rehearsal;
+mod retry;
 mod schedule;
 mod signals;
 mod stall;

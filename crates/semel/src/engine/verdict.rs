@@ -1,7 +1,7 @@
 //! A person's verdict, written under the guards of the rule that allows it.
 
 use semel_core::claim::{self, Refusal, Write};
-use semel_core::entry::{Entry, Say, Verdict};
+use semel_core::entry::{Entry, Say, State, Verdict};
 use semel_core::lease::SeenLease;
 use semel_core::name::Name;
 use semel_core::work::Work;
@@ -38,7 +38,7 @@ pub enum Judged {
         /// What stands there now.
         after: Entry,
     },
-    /// It stood so already.
+    /// It stood so already, or is no longer what was meant.
     Already(Entry),
     /// It is under way.
     Running {
@@ -56,6 +56,17 @@ pub enum Judged {
 impl Engine {
     /// Put a person's verdict on record.
     pub async fn judge(&self, work: &Work, saying: &Saying) -> Result<Judged, LookError> {
+        self.judge_if(work, saying, &|_| true).await
+    }
+
+    /// The same, but only about an entry in such a state: what has gone on in the meantime is answered as it stands
+    /// ([`Judged::Already`]). A verdict on many entries is about what they were when they were listed.
+    pub async fn judge_if(
+        &self,
+        work: &Work,
+        saying: &Saying,
+        is_meant: &(dyn Fn(&State) -> bool + Sync),
+    ) -> Result<Judged, LookError> {
         let at_ms = self.clock.wall_ms();
         let mut resources: Vec<Name> = Vec::new();
         let mut before = None;
@@ -72,6 +83,9 @@ impl Engine {
             };
             if let Some(before) = before.take().filter(|_| seen.value.verdicts.last().is_some_and(is_ours)) {
                 return Ok(Judged::Changed { before, after: seen.value.clone() });
+            }
+            if !is_meant(&seen.value.state) {
+                return Ok(Judged::Already(seen.value.clone()));
             }
             match claim::verdict(&view, seen, verdict, result) {
                 Err(Refusal::LookAt(resource)) => resources.push(resource),

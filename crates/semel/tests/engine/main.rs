@@ -477,3 +477,26 @@ async fn a_lease_without_a_ledger_runs_every_time_and_is_released() {
         assert_eq!(task.told(), [Told::Start { attempt: 1, token }]);
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_verdict_on_what_failed_does_not_reopen_what_was_done_in_the_meantime() {
+    use semel::engine::verdict::{Judged, Saying};
+    use semel_core::entry::Say;
+    let stage = Stage::new();
+    let job = plan("job");
+    let mut task = FakeTask::new(&stage, SHORT);
+    task.ends = [TaskEnd::Exited(1)].into();
+    stage.run(1, &job, &mut task).await;
+    // listed as failed; then another does it
+    stage.run(2, &job, &mut FakeTask::new(&stage, SHORT)).await;
+    let saying = Saying { said: Say::Retry, by: "a person".into(), because: "so".into(), result: None };
+    let work = job.work.as_ref().unwrap();
+    let engine = stage.engine(3);
+    let is_failed = |state: &State| matches!(state, State::Failed { .. });
+    let judged = engine.judge_if(work, &saying, &is_failed).await.unwrap();
+    assert!(matches!(judged, Judged::Already(_)), "{judged:?}");
+    assert!(matches!(stage.state(&job).await.unwrap().state, State::Done { .. }));
+    // control: said without that condition, it is
+    engine.judge(work, &saying).await.unwrap();
+    assert!(matches!(stage.state(&job).await.unwrap().state, State::Open { .. }));
+}

@@ -6,6 +6,7 @@
 //! - `Persistent=true`: a time that passed while the machine was off is fired when it is on again.
 //! - No sandbox: it would be the command's too, and only its author knows what that needs.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use jiff::tz::TimeZone;
@@ -94,13 +95,7 @@ fn service(site: &Site<'_>, job: &Job, user: Option<&str>, scope: Scope) -> Stri
     if let Some(user) = user {
         text.push_str(&format!("User={user}\n"));
     }
-    if !job.variables.is_empty() {
-        let names: Vec<&str> = job.variables.iter().map(String::as_str).collect();
-        text.push_str(&format!(
-            "# it needs {}: set them in a file that only this user can read\n#EnvironmentFile=/etc/semel/job.env\n",
-            names.join(", ")
-        ));
-    }
+    text.push_str(&needs(&job.variables));
     text.push_str(&format!(
         "WorkingDirectory={}\nExecStart={}\n\
          # Semel makes a cgroup below its own for the command's tree\n\
@@ -144,11 +139,24 @@ fn delay_seconds(job: &Job) -> u64 {
     (period.as_secs() / 20).min(60).min(most)
 }
 
+/// Which variables must be set for it.
+fn needs(variables: &BTreeSet<String>) -> String {
+    let names: Vec<&str> = variables.iter().map(String::as_str).collect();
+    match names.is_empty() {
+        true => String::new(),
+        false => format!(
+            "# it needs {}: set them in a file that only this user can read\n#EnvironmentFile=/etc/semel/job.env\n",
+            names.join(", ")
+        ),
+    }
+}
+
 fn check(site: &Site<'_>, user: Option<&str>) -> [Unit; 2] {
+    let needs = needs(&site.jobs.iter().flat_map(|job| job.variables.iter().cloned()).collect());
     let user = user.map(|user| format!("User={user}\n")).unwrap_or_default();
     let words = [site.bin.as_str(), "check", "--config", &site.config];
     let service = format!(
-        "# semel-check.service: what is overdue, failed too often or in doubt\n[Unit]\nDescription=Semel check\n\n[Service]\nType=oneshot\n{user}WorkingDirectory={}\nExecStart={}\n",
+        "# semel-check.service: what is overdue, failed too often or in doubt\n[Unit]\nDescription=Semel check\n\n[Service]\nType=oneshot\n{user}{needs}WorkingDirectory={}\nExecStart={}\n",
         site.folder.replace('%', "%%"),
         command(&words)
     );

@@ -1,0 +1,128 @@
+//! Placeholders of a batch's command: `CMD {slug} {author.name} {line}`.
+//!
+//! A value becomes a part of its one argument, byte for byte, and no shell reads it (see `semel_core::fill`). Where the
+//! fields are known before the first item (CSV, lines), an unknown name is refused before anything runs; in JSON Lines
+//! every item has its own fields, and one that lacks a field is a fault of that item.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+
+use semel_core::fill::{Template, TemplateError, scripts_in};
+use semel_core::name::Name;
+use semel_core::work::Work;
+
+use super::item::{Fault, Item, Why};
+use crate::plan::quoted;
+use crate::trouble::Trouble;
+
+/// The command's arguments, and perhaps its resource, with placeholders for an item's fields.
+#[derive(Clone, Debug)]
+pub(crate) struct ItemFill {
+    /// One per argument, the program's own name left out.
+    arguments: Vec<Argument>,
+    resource: Option<Template>,
+}
+
+#[derive(Clone, Debug)]
+enum Argument {
+    AsItIs(OsString),
+    Template(Template),
+}
+
+impl ItemFill {
+    /// The placeholders of these words, the program first; `line` is what a line is called where items are lines.
+    pub(crate) fn parse(
+        argv: &[OsString],
+        resource: Option<&str>,
+        batch: &Work,
+        line: Option<&str>,
+    ) -> Result<ItemFill, Trouble> {
+        let scripts = scripts_in(argv.iter().map(|word| word.as_bytes()));
+        let argument = |(at, word): (usize, &OsString)| {
+            let wrong = |why: &str| Trouble::config(format!("argument {at}: {why}"));
+            if !word.as_bytes().iter().any(|byte| matches!(byte, b'{' | b'}')) {
+                return Ok(Argument::AsItIs(word.clone()));
+            }
+            let text = word.to_str().ok_or_else(|| wrong("it has braces and is not UTF-8"))?;
+            let template = template(text, batch, line).map_err(|why| wrong(&why))?;
+            if template.has_placeholders() && scripts.contains(&at) {
+                return Err(wrong(&in_script(&template)));
+            }
+            Ok(Argument::Template(template))
+        };
+        let arguments = argv.iter().enumerate().skip(1).map(argument).collect::<Result<_, _>>()?;
+        let of_resource = |text: &str| {
+            template(text, batch, line)
+                .map_err(|why| Trouble::config(format!("--resource {}: {why}", quoted(text))))
+        };
+        Ok(ItemFill { arguments, resource: resource.map(of_resource).transpose()? })
+    }
+
+    /// Whether every item has what is asked of it, where that is known.
+    pub(crate) fn check(&self, name: &str, columns: Option<&[String]>) -> Result<(), Trouble> {
+        let Some(columns) = columns else { return Ok(()) };
+        let has = || columns.join(", ");
+        for (at, argument) in self.arguments.iter().enumerate() {
+            let Argument::Template(template) = argument else { continue };
+            template.check_columns(columns).map_err(|why| {
+                Trouble::input(format!("argument {}: {why}; {name} has {}; nothing was run", at + 1, has()))
+            })?;
+        }
+        match self.resource.as_ref().map(|template| template.check_columns(columns)) {
+            Some(Err(why)) => {
+                Err(Trouble::input(format!("--resource: {why}; {name} has {}; nothing was run", has())))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether every item has a resource of its own.
+    pub(crate) fn has_resource(&self) -> bool {
+        self.resource.is_some()
+    }
+
+    /// The words of the command for an item; `work` is the item's.
+    pub(crate) fn argv(&self, program: &OsString, work: &Work, item: &Item) -> Result<Vec<OsString>, Fault> {
+        let mut argv = Vec::with_capacity(self.arguments.len() + 1);
+        argv.push(program.clone());
+        for (at, argument) in self.arguments.iter().enumerate() {
+            argv.push(match argument {
+                Argument::AsItIs(word) => word.clone(),
+                Argument::Template(template) => match template.fill_item(work, None, &item.fields) {
+                    Ok(word) => word.into(),
+                    Err(why) => return Err(item.fault(Why::Fill(format!("argument {}: {why}", at + 1)))),
+                },
+            });
+        }
+        Ok(argv)
+    }
+
+    /// The item's own resource, if it has one. A value that cannot be a part of a name is refused, never bent: two
+    /// sites must not become one.
+    pub(crate) fn resource(&self, work: &Work, item: &Item) -> Result<Option<Name>, Fault> {
+        let Some(template) = &self.resource else { return Ok(None) };
+        let fault = |why: String| item.fault(Why::Fill(format!("--resource: {why}")));
+        let text = template.fill_item(work, None, &item.fields).map_err(|why| fault(why.to_string()))?;
+        Name::new(&text).map(Some).map_err(|why| fault(format!("{} {why}", quoted(&text))))
+    }
+}
+
+fn template(text: &str, batch: &Work, line: Option<&str>) -> Result<Template, String> {
+    let template = Template::parse_for_items(text, line).map_err(|why| why.to_string())?;
+    if let Some(name) = template.planned().next() {
+        return Err(format!(
+            "{{plan.{name}}}: a batch has no plan; write {{item.plan.{name}}} for a field of the items"
+        ));
+    }
+    template.check(batch).map_err(|why| why.to_string())?;
+    Ok(template)
+}
+
+/// The same as for a run, with a field of theirs in it.
+fn in_script(template: &Template) -> String {
+    let plain = TemplateError::InScript.to_string();
+    match template.fields().next() {
+        Some(field) => plain.replace("{plan.topic}", &format!("{{{field}}}")),
+        None => plain,
+    }
+}
