@@ -16,6 +16,8 @@
 //! | [`definition`] | how a job was defined when it ran, and what has changed since it last succeeded |
 //! | [`claim`](mod@claim) | both machines at once: what a run may do with what stands in the store |
 //! | [`step`] | the effects inside a run, each with an entry of its own |
+//! | [`item`] | the items of a batch, each with an entry of its own |
+//! | [`breaker`] | when a batch stops, because whatever it needs is down |
 //! | [`policy`] | what a job asks for, checked, and the times derived from it |
 //! | [`plan`], [`fill`] | what a run is to decide, decided once; and how it gets into a command's arguments |
 //! | [`record`] | how records are named and written in a store |
@@ -34,6 +36,7 @@
 pub mod address;
 pub mod advice;
 pub mod alarm;
+pub mod breaker;
 pub mod calendar;
 pub mod canonical;
 pub mod claim;
@@ -42,6 +45,7 @@ pub mod definition;
 pub mod entry;
 pub mod fill;
 pub mod grid;
+pub mod item;
 mod json_parser;
 pub mod key;
 pub mod lease;

@@ -44,7 +44,8 @@ impl Engine {
         let mut swept = Swept::default();
         // the journal first: how long a note is kept, its entry says
         self.sweep_journal(dry_run, &mut swept, tell).await?;
-        self.sweep_entries(dry_run, &mut swept, tell).await?;
+        self.sweep_entries(&RecordKey::entries_of(None), dry_run, &mut swept, tell).await?;
+        self.sweep_entries(&RecordKey::items_of_job(None), dry_run, &mut swept, tell).await?;
         self.sweep_outputs(dry_run, &mut swept, tell).await?;
         Ok(swept)
     }
@@ -95,6 +96,7 @@ impl Engine {
 
     async fn sweep_entries(
         &self,
+        prefix: &str,
         dry_run: bool,
         swept: &mut Swept,
         tell: &mut dyn FnMut(&Swept),
@@ -102,7 +104,7 @@ impl Engine {
         let now_ms = self.clock.wall_ms();
         let mut from = None;
         loop {
-            let records = self.store.scan(&RecordKey::entries_of(None), from.as_ref(), PAGE).await?;
+            let records = self.store.scan(prefix, from.as_ref(), PAGE).await?;
             from = after(&records, PAGE);
             swept.looked_at += records.len() as u64;
             for record in &records {
