@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::batch::args::BatchArgs;
 use crate::commands::advise::AdviseArgs;
 use crate::commands::backfill::BackfillArgs;
 use crate::commands::check::CheckArgs;
@@ -94,6 +95,8 @@ pub(crate) enum Command {
     Run(RunArgs),
     /// Run the slots of a job between two times that are not done, oldest first
     Backfill(BackfillArgs),
+    /// Run a command for every item of a file or a stream, each once, however often it is killed and started again
+    Batch(BatchArgs),
     /// Inside a run: do one effect of it once, and replay its output on a retry
     Step(StepArgs),
     /// Check with the store that this run still holds its lease, then execute a command at once

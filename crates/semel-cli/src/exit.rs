@@ -8,6 +8,8 @@ use semel_core::entry::Ending;
 pub(crate) const HELD: u8 = 11;
 /// `lease renew`, `lease release`: lost.
 pub(crate) const LOST: u8 = 12;
+/// `batch`: some items failed.
+pub(crate) const SOME_FAILED: u8 = 1;
 /// The input is wrong.
 pub(crate) const INPUT: u8 = 65;
 /// The store cannot be reached: nothing was run.

@@ -2,8 +2,6 @@
 
 mod args;
 mod away;
-// complete but for the engine of batches, which makes a command of it
-#[allow(dead_code)]
 mod batch;
 #[cfg(feature = "crash-points")]
 mod clock;
@@ -49,6 +47,7 @@ fn main() -> ExitCode {
     let code = match &command {
         Command::Run(args) => commands::run::run(&common, args, &around),
         Command::Backfill(args) => commands::backfill::run(&common, args, &around),
+        Command::Batch(args) => commands::batch::run(&common, args, &around),
         Command::Step(args) => commands::step::run(&common, args, &around),
         Command::Gate(args) => commands::gate::run(&common, args, &around),
         Command::Write(args) => commands::write::run(&common, args, &around),

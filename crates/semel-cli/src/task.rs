@@ -15,7 +15,7 @@ use semel_core::canonical;
 use semel_core::entry::RESULT_LIMIT;
 use semel_core::plan::{Plan, seed};
 use semel_core::token::Nonce;
-use semel_core::work::Work;
+use semel_core::work::{Key, Work};
 use semel_supervise::{Contain, Ended, Exit, Output, SpawnError, Spec, Stdin, Tree};
 use serde_json::Value;
 
@@ -32,6 +32,10 @@ const PROBE_MARGIN: Duration = Duration::from_secs(2);
 pub(crate) const RESULT_SUFFIX: &str = ".json";
 /// And of the file with its plan.
 pub(crate) const PLAN_SUFFIX: &str = ".plan";
+/// And of the file with its item.
+pub(crate) const ITEM_SUFFIX: &str = ".item";
+/// How much of an item's key is in the names of its files.
+const ITEM_DIGITS: usize = 32;
 
 /// The command of a run.
 pub(crate) struct CommandTask<'a> {
@@ -53,6 +57,17 @@ pub(crate) struct CommandTask<'a> {
     address: Option<OsString>,
     /// Nothing is held: no token is told.
     rehearsal: bool,
+    /// The item of a batch, if it is one.
+    item: Option<ItemText>,
+    item_file: Option<RunFile>,
+}
+
+/// An item of a batch, as its command is told.
+struct ItemText {
+    /// What its files are called, besides the nonce that all items of a runner share.
+    name: String,
+    text: Vec<u8>,
+    stdin: bool,
 }
 
 /// A private file of a run, removed when this is dropped: in which its result is looked for (it is the command that
@@ -73,11 +88,11 @@ impl RunFile {
     }
 
     /// Make it, with this in it.
-    fn write(&self, text: &str) -> std::io::Result<()> {
+    fn write(&self, text: &[u8]) -> std::io::Result<()> {
         self.clear()?;
         let mut options = std::fs::OpenOptions::new();
         let mut file = options.write(true).create_new(true).mode(0o600).open(&self.0)?;
-        file.write_all(text.as_bytes())
+        file.write_all(text)
     }
 
     /// Before every try: what a failed one left behind is not the result of the next.
@@ -124,6 +139,41 @@ impl<'a> CommandTask<'a> {
             fill: None,
             address: None,
             rehearsal: false,
+            item: None,
+            item_file: None,
+        }
+    }
+
+    /// Of an item of a batch.
+    pub(crate) fn for_item(self, key: &Key, text: Vec<u8>, stdin: bool) -> CommandTask<'a> {
+        let name = key.to_string().chars().take(ITEM_DIGITS).collect();
+        CommandTask { item: Some(ItemText { name, text, stdin }), ..self }
+    }
+
+    /// How a private file of this run ends.
+    fn ending(&self, suffix: &str) -> String {
+        self.item.as_ref().map_or_else(|| suffix.to_owned(), |item| format!("-{}{suffix}", item.name))
+    }
+
+    /// The file with the item, anew for every try.
+    fn lay_out_item(&mut self, begin: &Begin) -> std::io::Result<()> {
+        let Some(item) = &self.item else { return Ok(()) };
+        let file = match self.item_file.take() {
+            Some(file) => file,
+            None => RunFile::new(&self.runs, &begin.grant.nonce, &self.ending(ITEM_SUFFIX))?,
+        };
+        file.write(&item.text)?;
+        self.item_file = Some(file);
+        Ok(())
+    }
+
+    /// What the command reads.
+    fn stdin(&self) -> std::io::Result<Stdin> {
+        match (&self.item, &self.item_file) {
+            (None, _) => Ok(Stdin::Auto),
+            (Some(item), Some(file)) if item.stdin => Ok(Stdin::Fd(std::fs::File::open(&file.0)?.into())),
+            // the input of the batch is not the items' to read
+            (Some(_), _) => Ok(Stdin::Null),
         }
     }
 
@@ -137,9 +187,9 @@ impl<'a> CommandTask<'a> {
         let Some(plan) = &begin.plan else { return Ok(()) };
         let file = match self.plan.take() {
             Some(file) => file,
-            None => RunFile::new(&self.runs, &begin.grant.nonce, PLAN_SUFFIX)?,
+            None => RunFile::new(&self.runs, &begin.grant.nonce, &self.ending(PLAN_SUFFIX))?,
         };
-        file.write(&format!("{plan}\n"))?;
+        file.write(format!("{plan}\n").as_bytes())?;
         self.plan = Some(file);
         Ok(())
     }
@@ -191,6 +241,9 @@ impl<'a> CommandTask<'a> {
         if let Some(plan) = &self.plan {
             vars.push(("SEMEL_PLAN".into(), plan.0.clone().into()));
         }
+        if let Some(item) = &self.item_file {
+            vars.push(("SEMEL_ITEM".into(), item.0.clone().into()));
+        }
         vars
     }
 
@@ -241,7 +294,7 @@ impl Task for CommandTask<'_> {
         self.address = desk.address().map(Address::to_text);
         self.rehearsal = desk.is_rehearsal();
         if begin.work.is_some() && self.result.is_none() {
-            let result = RunFile::new(&self.runs, &begin.grant.nonce, RESULT_SUFFIX);
+            let result = RunFile::new(&self.runs, &begin.grant.nonce, &self.ending(RESULT_SUFFIX));
             self.result = Some(result.map_err(|why| NotStarted {
                 code: 126,
                 why: format!("cannot make {}: {why}", self.runs.display()),
@@ -253,7 +306,12 @@ impl Task for CommandTask<'_> {
         }
         self.lay_out_plan(begin)
             .map_err(|why| NotStarted { code: 126, why: format!("cannot write the plan: {why}") })?;
+        self.lay_out_item(begin)
+            .map_err(|why| NotStarted { code: 126, why: format!("cannot write the item: {why}") })?;
         let mut spec = Spec::new(&self.command.path, self.argv(begin)?);
+        spec.stdin = self
+            .stdin()
+            .map_err(|why| NotStarted { code: 126, why: format!("cannot read the item: {why}") })?;
         spec.env = self.environment(begin);
         spec.cwd.clone_from(&self.command.site.directory);
         spec.tag = begin.grant.nonce.to_string();

@@ -16,6 +16,8 @@
 //! | [`definition`] | how a job was defined when it ran, and what has changed since it last succeeded |
 //! | [`claim`](mod@claim) | both machines at once: what a run may do with what stands in the store |
 //! | [`step`] | the effects inside a run, each with an entry of its own |
+//! | [`item`] | the items of a batch, each with an entry of its own |
+//! | [`breaker`] | when a batch stops, because whatever it needs is down |
 //! | [`policy`] | what a job asks for, checked, and the times derived from it |
 //! | [`plan`], [`fill`] | what a run is to decide, decided once; and how it gets into a command's arguments |
 //! | [`field`] | fields of a batch's items, by name or by pointer |
@@ -35,6 +37,7 @@
 pub mod address;
 pub mod advice;
 pub mod alarm;
+pub mod breaker;
 pub mod calendar;
 pub mod canonical;
 pub mod claim;
@@ -44,6 +47,7 @@ pub mod entry;
 pub mod field;
 pub mod fill;
 pub mod grid;
+pub mod item;
 mod json_parser;
 pub mod key;
 pub mod lease;

@@ -6,6 +6,7 @@
 //! ```text
 //! lease/<resource>
 //! entry/<job>/<slot or nothing>/<key>
+//! item/<job>/<slot or nothing>/<key of the batch>/<key of the item>
 //! step/<job>/<slot or nothing>/<key of the run>/<key of the step>
 //! output/<job>/<slot or nothing>/<key of the run>/<key of the step>/<attempt>/<piece>
 //! journal/<job>/<slot or nothing>/<key>/<time>-<nonce>
@@ -39,12 +40,26 @@ impl RecordKey {
         RecordKey(format!("lease/{}", resource.escaped()))
     }
 
-    /// The entry of a work. Those of steps lie apart, by their run: a run may have thousands.
+    /// The entry of a work. Those of steps lie apart, by their run, and those of items, by their batch: a run may have
+    /// thousands, a batch millions.
     pub fn entry(work: &Work) -> RecordKey {
-        match work.run() {
-            None => RecordKey(format!("entry/{}", Self::work_path(work))),
-            Some(run) => RecordKey(format!("step/{}/{}", Self::work_path(&run), work.key())),
+        if let Some(run) = work.run() {
+            return RecordKey(format!("step/{}/{}", Self::work_path(&run), work.key()));
         }
+        match work.batch() {
+            None => RecordKey(format!("entry/{}", Self::work_path(work))),
+            Some(batch) => RecordKey(format!("{}{}", Self::items_of(&batch), work.key())),
+        }
+    }
+
+    /// The items of a batch, by its work.
+    pub fn items_of(batch: &Work) -> String {
+        format!("item/{}/", Self::work_path(batch))
+    }
+
+    /// The items of a job, or of all jobs.
+    pub fn items_of_job(job: Option<&Name>) -> String {
+        job.map_or("item/".to_owned(), |job| format!("item/{}/", job.escaped()))
     }
 
     /// A piece of what a step wrote; `of` is the attempt's own.

@@ -259,6 +259,15 @@ impl Work {
         Parts { step: None, nth: 1, ..self.parts.clone() }.build().ok()
     }
 
+    /// The work of the batch that this is an item of, or a step of one, where it is.
+    pub fn batch(&self) -> Option<Work> {
+        if self.parts.item.is_empty() {
+            return None;
+        }
+        // a part of what was a work is one
+        Parts { item: Fields::new(), step: None, nth: 1, ..self.parts.clone() }.build().ok()
+    }
+
     /// The canonical JSON that is hashed.
     pub fn canonical(&self) -> &str {
         &self.text

@@ -343,12 +343,28 @@ proptest! {
         let (entry, prefix) = (RecordKey::entry(&b), RecordKey::steps_of(Some(&run)));
         prop_assert_eq!(entry.as_str().starts_with(&prefix), b.run().as_ref() == Some(&run));
         prop_assert_eq!(entry.as_str().starts_with(&RecordKey::steps_of(None)), b.step().is_some());
-        prop_assert_eq!(entry.as_str().starts_with(&RecordKey::entries_of(None)), b.step().is_none());
+        let (is_run, is_item) = (b.step().is_none() && b.item().is_empty(), b.step().is_none() && !b.item().is_empty());
+        prop_assert_eq!(entry.as_str().starts_with(&RecordKey::entries_of(None)), is_run);
+        prop_assert_eq!(entry.as_str().starts_with(&RecordKey::items_of_job(None)), is_item);
         let of_job = RecordKey::entries_of(Some(run.job()));
-        prop_assert_eq!(entry.as_str().starts_with(&of_job), b.step().is_none() && b.job() == run.job());
+        prop_assert_eq!(entry.as_str().starts_with(&of_job), is_run && b.job() == run.job());
+        let of_job = RecordKey::items_of_job(Some(run.job()));
+        prop_assert_eq!(entry.as_str().starts_with(&of_job), is_item && b.job() == run.job());
         let output = RecordKey::output(&b, &Nonce::from_bytes([1; 16]), 0);
         prop_assert!(output.as_str().starts_with(RecordKey::outputs()));
         prop_assert!(!output.as_str().starts_with(&prefix));
+    }
+
+    #[test]
+    fn prefixes_select_the_items_of_one_batch(a in works(), b in works(), id in 0..9_u32, same_batch: bool) {
+        let whole = a.run().unwrap_or_else(|| a.clone());
+        let batch = whole.batch().unwrap_or(whole);
+        prop_assert_eq!(batch.batch(), None);
+        let fields = semel_core::work::Fields::from([("id".to_owned(), id.into())]);
+        let b = if same_batch { batch.clone().for_item(fields).unwrap() } else { b };
+        let prefix = RecordKey::items_of(&batch);
+        let of_batch = b.step().is_none() && b.batch().as_ref() == Some(&batch);
+        prop_assert_eq!(RecordKey::entry(&b).as_str().starts_with(&prefix), of_batch);
     }
 
     #[test]

@@ -79,6 +79,6 @@ pub mod sink;
 pub mod store;
 
 pub use embed::{
-    Found, Held, Job, JobBuilder, JobError, Lease, LeaseBuilder, Outcome, Run, Semel, Shut, Step, StepError,
-    Verified,
+    Batch, BatchItem, BatchOutcome, Found, Held, IntoFields, Job, JobBuilder, JobError, Lease, LeaseBuilder,
+    Outcome, Run, Semel, Shut, Step, StepError, Verified,
 };

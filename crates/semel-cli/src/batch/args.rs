@@ -28,8 +28,7 @@ pub(crate) struct BatchArgs {
     /// Share the items with every other start of the same batch that says so too, on this or other machines
     #[arg(long)]
     pub(crate) share: bool,
-    /// What must not be touched by two batches at once [default: the job's name]; with a placeholder, as in {site}, what
-    /// must not be touched by two items at once
+    /// What must not be touched by two batches at once [default: the job's name]
     #[arg(long, value_name = "NAME", help_heading = "Resources")]
     pub(crate) resource: Option<String>,
     #[command(flatten)]

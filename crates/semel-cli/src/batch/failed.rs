@@ -71,6 +71,7 @@ impl FailedTo {
     }
 
     /// How many there are.
+    #[cfg(test)]
     pub(crate) fn count(&self) -> u64 {
         self.count
     }

@@ -8,19 +8,16 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 
 use semel_core::fill::{Template, TemplateError, scripts_in};
-use semel_core::name::Name;
 use semel_core::work::Work;
 
 use super::item::{Fault, Item, Why};
-use crate::plan::quoted;
 use crate::trouble::Trouble;
 
-/// The command's arguments, and perhaps its resource, with placeholders for an item's fields.
+/// The command's arguments, with placeholders for an item's fields.
 #[derive(Clone, Debug)]
 pub(crate) struct ItemFill {
     /// One per argument, the program's own name left out.
     arguments: Vec<Argument>,
-    resource: Option<Template>,
 }
 
 #[derive(Clone, Debug)]
@@ -31,12 +28,7 @@ enum Argument {
 
 impl ItemFill {
     /// The placeholders of these words, the program first; `line` is what a line is called where items are lines.
-    pub(crate) fn parse(
-        argv: &[OsString],
-        resource: Option<&str>,
-        batch: &Work,
-        line: Option<&str>,
-    ) -> Result<ItemFill, Trouble> {
+    pub(crate) fn parse(argv: &[OsString], batch: &Work, line: Option<&str>) -> Result<ItemFill, Trouble> {
         let scripts = scripts_in(argv.iter().map(|word| word.as_bytes()));
         let argument = |(at, word): (usize, &OsString)| {
             let wrong = |why: &str| Trouble::config(format!("argument {at}: {why}"));
@@ -51,11 +43,7 @@ impl ItemFill {
             Ok(Argument::Template(template))
         };
         let arguments = argv.iter().enumerate().skip(1).map(argument).collect::<Result<_, _>>()?;
-        let of_resource = |text: &str| {
-            template(text, batch, line)
-                .map_err(|why| Trouble::config(format!("--resource {}: {why}", quoted(text))))
-        };
-        Ok(ItemFill { arguments, resource: resource.map(of_resource).transpose()? })
+        Ok(ItemFill { arguments })
     }
 
     /// Whether every item has what is asked of it, where that is known.
@@ -68,17 +56,7 @@ impl ItemFill {
                 Trouble::input(format!("argument {}: {why}; {name} has {}; nothing was run", at + 1, has()))
             })?;
         }
-        match self.resource.as_ref().map(|template| template.check_columns(columns)) {
-            Some(Err(why)) => {
-                Err(Trouble::input(format!("--resource: {why}; {name} has {}; nothing was run", has())))
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// Whether every item has a resource of its own.
-    pub(crate) fn has_resource(&self) -> bool {
-        self.resource.is_some()
+        Ok(())
     }
 
     /// The words of the command for an item; `work` is the item's.
@@ -95,15 +73,6 @@ impl ItemFill {
             });
         }
         Ok(argv)
-    }
-
-    /// The item's own resource, if it has one. A value that cannot be a part of a name is refused, never bent: two
-    /// sites must not become one.
-    pub(crate) fn resource(&self, work: &Work, item: &Item) -> Result<Option<Name>, Fault> {
-        let Some(template) = &self.resource else { return Ok(None) };
-        let fault = |why: String| item.fault(Why::Fill(format!("--resource: {why}")));
-        let text = template.fill_item(work, None, &item.fields).map_err(|why| fault(why.to_string()))?;
-        Name::new(&text).map(Some).map_err(|why| fault(format!("{} {why}", quoted(&text))))
     }
 }
 

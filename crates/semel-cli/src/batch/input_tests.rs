@@ -297,7 +297,7 @@ fn a_key_that_no_ledger_can_hold_is_said_with_its_line() {
 fn argv(words: &[&str], item: &Item) -> Result<Vec<String>, String> {
     let batch = Work::once(Name::new("posts").unwrap());
     let words: Vec<std::ffi::OsString> = words.iter().map(Into::into).collect();
-    let fill = ItemFill::parse(&words, None, &batch, Some("line")).map_err(|why| why.line)?;
+    let fill = ItemFill::parse(&words, &batch, Some("line")).map_err(|why| why.line)?;
     let work = item.work(&batch).unwrap();
     let argv = fill.argv(&words[0], &work, item).map_err(|fault| fault.to_string())?;
     Ok(argv.into_iter().map(|word| word.into_string().unwrap()).collect())
@@ -346,7 +346,7 @@ fn placeholders_become_parts_of_their_one_argument() {
 fn an_unknown_name_is_refused_before_anything_runs_where_the_fields_are_known() {
     let batch = Work::once(Name::new("posts").unwrap());
     let words = ["p".into(), "{slug}".into(), "{titel}".into()];
-    let fill = ItemFill::parse(&words, Some("site:{site}"), &batch, None).ok().unwrap();
+    let fill = ItemFill::parse(&words, &batch, None).ok().unwrap();
     let has = |columns: &[&str]| columns.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
     let why = fill.check("posts.csv", Some(&has(&["slug", "title", "site"]))).unwrap_err();
     assert_eq!(
@@ -356,27 +356,11 @@ fn an_unknown_name_is_refused_before_anything_runs_where_the_fields_are_known() 
             "argument 2: {titel}: the item has no field titel; write {{ and }} for braces; posts.csv has slug, title, site; nothing was run"
         )
     );
-    let why = fill.check("posts.csv", Some(&has(&["slug", "titel"]))).unwrap_err();
-    assert!(why.line.starts_with("--resource: {site}: the item has no field site"), "{}", why.line);
     assert!(fill.check("posts.csv", None).is_ok());
-    let why = ItemFill::parse(&["p".into(), "{}".into()], None, &batch, None).err().unwrap();
+    let why = ItemFill::parse(&["p".into(), "{}".into()], &batch, None).err().unwrap();
     assert_eq!(
         why.line,
         "argument 1: {} stands for a line, and the items are no lines: name a field, as in {slug}"
-    );
-}
-
-#[test]
-fn an_items_resource_is_a_name_or_a_fault() {
-    let batch = Work::once(Name::new("posts").unwrap());
-    let fill = ItemFill::parse(&["p".into()], Some("site:{site}"), &batch, None).ok().unwrap();
-    let text = "{\"id\":1,\"site\":\"blog\"}\n{\"id\":2,\"site\":\"my blog\"}\n";
-    let found = only(items(Some(Format::Jsonl), "id", text));
-    let resource = |item: &Item| fill.resource(&item.work(&batch).unwrap(), item);
-    assert_eq!(resource(&found[0]).unwrap().unwrap().as_str(), "site:blog");
-    assert_eq!(
-        resource(&found[1]).unwrap_err().to_string(),
-        "line 2: --resource: \"site:my blog\" holds ' ' at character 8; allowed are letters, digits and . _ - / :"
     );
 }
 

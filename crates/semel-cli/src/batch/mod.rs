@@ -22,6 +22,7 @@ pub(crate) mod progress;
 mod records;
 pub(crate) mod resolve;
 mod shell_words;
+pub(crate) mod source;
 
 #[cfg(test)]
 mod any_bytes_tests;

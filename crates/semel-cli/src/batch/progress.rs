@@ -1,9 +1,8 @@
 //! What somebody who watches a batch sees, on stderr alone.
 //!
 //! On a terminal one line that is drawn again, by indicatif, at most five times a second, without colours; elsewhere
-//! one line a minute at most. Who else writes to that terminal does it inside [`Progress::aside`] or through
-//! [`Progress::above`], so that nothing is torn: a command whose output is to be seen while a bar stands must be given a
-//! pipe, not the terminal itself.
+//! one line a minute at most. What Semel itself writes to that terminal goes through [`Progress::aside`], so that nothing
+//! is torn; a command that writes to the terminal may tear the line until it is drawn again.
 //!
 //! It consumes counts and drives nothing. Nothing of it is made before a batch starts: other commands do not pay for it.
 
@@ -140,11 +139,6 @@ impl Progress {
         }
     }
 
-    /// A writer above the bar: whole lines go through, each in one piece.
-    pub(crate) fn above<W: Write>(&self, out: W) -> Above<W> {
-        Above { bar: self.bar.clone(), out, line: Vec::new() }
-    }
-
     /// The closing line.
     pub(crate) fn finish(self, counts: &Counts, now_ms: u64) -> String {
         if let Some(bar) = self.bar {
@@ -167,53 +161,6 @@ fn bar(job: &str, bytes: Option<u64>, target: ProgressDrawTarget) -> ProgressBar
     bar.set_style(style.progress_chars("=> ").tick_chars("-\\|/ "));
     bar.set_prefix(clean(job));
     bar
-}
-
-/// Lines that are written above the bar.
-pub(crate) struct Above<W: Write> {
-    bar: Option<ProgressBar>,
-    out: W,
-    /// A line that is not ended yet. Longer ones go through in parts.
-    line: Vec<u8>,
-}
-
-/// The most of a line that is kept.
-const LINE_LIMIT: usize = 64 * 1024;
-
-impl<W: Write> Write for Above<W> {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.line.extend_from_slice(bytes);
-        let whole = self.line.iter().rposition(|byte| *byte == b'\n').map(|at| at + 1);
-        let whole = whole.or((self.line.len() >= LINE_LIMIT).then_some(self.line.len()));
-        if let Some(whole) = whole {
-            self.pass(whole)?;
-        }
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        self.pass(self.line.len())
-    }
-}
-
-impl<W: Write> Above<W> {
-    fn pass(&mut self, length: usize) -> std::io::Result<()> {
-        let rest = self.line.split_off(length);
-        let whole = std::mem::replace(&mut self.line, rest);
-        let out = &mut self.out;
-        let mut write = || out.write_all(&whole).and_then(|()| out.flush());
-        match &self.bar {
-            Some(bar) if !whole.is_empty() => bar.suspend(write),
-            _ => write(),
-        }
-    }
-}
-
-impl<W: Write> Drop for Above<W> {
-    fn drop(&mut self) {
-        // whoever wants to know flushes
-        let _ = self.flush();
-    }
 }
 
 /// Items per second, of late.

@@ -133,23 +133,6 @@ fn a_stream_has_no_end_to_wait_for() {
 }
 
 #[test]
-fn what_others_write_stands_between_two_drawings() {
-    let (mut progress, paper) = drawn(Some(1000));
-    progress.update(&SOME, 500, 1_000);
-    paper.taken();
-    let mut above = progress.above(paper.clone());
-    above.write_all(b"half").unwrap();
-    assert!(!paper.taken().concat().contains("half"), "a line goes through in one piece");
-    above.write_all(b" and half\nnext").unwrap();
-    let told = paper.taken();
-    let at = told.iter().position(|text| text == "half and half\n").unwrap();
-    assert_eq!(told[at - 1], "<clear>");
-    assert!(told[at + 1..].concat().contains("posts ["), "{told:?}");
-    above.flush().unwrap();
-    assert!(paper.taken().contains(&"next".to_owned()));
-}
-
-#[test]
 fn a_log_gets_one_line_a_minute_at_most() {
     let (mut progress, paper) = logged();
     for second in 0..=150 {

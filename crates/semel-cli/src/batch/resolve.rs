@@ -35,8 +35,6 @@ pub(crate) struct Resolved {
     pub(crate) share: bool,
     /// Of the batch itself.
     pub(crate) resource: Name,
-    /// Of each item, with placeholders.
-    pub(crate) item_resource: Option<String>,
     pub(crate) breaker: Option<Breaker>,
     pub(crate) policy: Policy,
     pub(crate) probe: Option<Probe>,
@@ -64,7 +62,7 @@ impl Resolved {
     pub(crate) fn open(&self) -> Result<(Items, ItemFill), Trouble> {
         let items = Items::open(&self.from, self.reading.clone())?;
         let line = items.line();
-        let fill = ItemFill::parse(&self.command.argv, self.item_resource.as_deref(), &self.work, line)?;
+        let fill = ItemFill::parse(&self.command.argv, &self.work, line)?;
         let name = match &self.from {
             From::Stdin => "stdin".to_owned(),
             From::File(path) => path.display().to_string(),
@@ -90,7 +88,7 @@ pub(crate) fn resolve(args: &BatchArgs, around: &Surroundings) -> Result<Resolve
     let what = what(&args.what);
     let due = slot::due(&what, around)?;
     let work = if what.is_more() { plan::work(&job, &what, due.as_ref())? } else { Work::once(job.clone()) };
-    let (resource, item_resource) = resource(&job, args.resource.as_deref())?;
+    let resource = resource(&job, args.resource.as_deref())?;
     let (policy, probe) = plan::policy(&args.policy)?;
     slot::check_remember(&what, policy.remember_ms)?;
     if args.share && args.policy.if_busy.is_some() {
@@ -110,7 +108,7 @@ pub(crate) fn resolve(args: &BatchArgs, around: &Surroundings) -> Result<Resolve
         Some(Format::Csv | Format::Jsonl) => None,
         Some(Format::Lines | Format::Nul) | None => Some(reading.field.as_str()),
     };
-    ItemFill::parse(&args.command, item_resource.as_deref(), &work, line)?;
+    ItemFill::parse(&args.command, &work, line)?;
     check_files(args, &from)?;
     let command = plan::program(&args.command, around)?;
     let as_run = RunArgs {
@@ -131,7 +129,6 @@ pub(crate) fn resolve(args: &BatchArgs, around: &Surroundings) -> Result<Resolve
         jobs,
         share: args.share,
         resource,
-        item_resource,
         breaker,
         policy,
         probe,
@@ -226,12 +223,15 @@ fn delimiter(args: &InputArgs) -> Result<Option<u8>, Trouble> {
     }
 }
 
-/// The batch's resource, and the items'.
-fn resource(job: &Name, text: Option<&str>) -> Result<(Name, Option<String>), Trouble> {
+/// The batch's resource.
+fn resource(job: &Name, text: Option<&str>) -> Result<Name, Trouble> {
     match text {
-        None => Ok((job.clone(), None)),
-        Some(text) if text.contains(['{', '}']) => Ok((job.clone(), Some(text.to_owned()))),
-        Some(text) => Ok((name("--resource", text)?, None)),
+        None => Ok(job.clone()),
+        Some(text) if text.contains(['{', '}']) => Err(Trouble::config(format!(
+            "--resource {}: items have no resources of their own; write a plain name, and hold what an item needs inside it: semel lease hold",
+            quoted(text)
+        ))),
+        Some(text) => name("--resource", text),
     }
 }
 

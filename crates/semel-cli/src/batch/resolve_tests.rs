@@ -29,7 +29,7 @@ const COMMAND: &str = "-- true {slug}";
 #[test]
 fn what_was_typed_is_resolved() {
     let batch = typed(
-        "posts.csv --job posts --key site,/meta/slug -j 8 --share --resource {site} --stop-after 5 --pause 1m \
+        "posts.csv --job posts --key site,/meta/slug -j 8 --share --resource site --stop-after 5 --pause 1m \
          --format csv --delimiter ; --volatile /text --stdin --failed-to failed.csv --slot 7 --with a=b --retries 2 \
          -- true {slug}",
     )
@@ -40,7 +40,7 @@ fn what_was_typed_is_resolved() {
     assert_eq!(keys, ["site", "meta.slug"]);
     assert_eq!((batch.jobs, batch.share, batch.stdin, batch.policy.retries), (8, true, true, 2));
     assert_eq!(batch.breaker, Some(Breaker { after: 5, pause_ms: Some(60_000) }));
-    assert_eq!((batch.resource.as_str(), batch.item_resource.as_deref()), ("posts", Some("{site}")));
+    assert_eq!(batch.resource.as_str(), "site");
     assert_eq!((batch.reading.format, batch.reading.delimiter), (Some(Format::Csv), Some(b';')));
     assert_eq!(batch.failed_to, Some(PathBuf::from("failed.csv")));
 }
@@ -50,7 +50,7 @@ fn little_is_needed() {
     let batch = typed("- --job posts --key slug -- true {slug}").unwrap();
     assert_eq!((batch.from, batch.jobs, batch.breaker), (From::Stdin, 1, None));
     assert_eq!((batch.work.to_string(), batch.resource.as_str()), ("posts".to_owned(), "posts"));
-    assert_eq!((batch.reading.field.as_str(), batch.item_resource), ("line", None));
+    assert_eq!(batch.reading.field, "line");
     let lines = typed("- --job posts --format lines --field url --resource site -- true {}").unwrap();
     assert_eq!(lines.reading.keys.fields.first().unwrap().name(), "url");
     assert_eq!(lines.resource.as_str(), "site");
@@ -107,7 +107,10 @@ fn what_makes_no_sense_is_said_before_anything_is_opened() {
             "x --job p --key a --resource a//b",
             "--resource \"a//b\": has an empty segment at character 3; write single slashes, none at the ends",
         ),
-        ("x --job p --key a --resource {", "--resource \"{\": { without }: write {{ for a brace"),
+        (
+            "x --job p --key a --resource {site}",
+            "--resource \"{site}\": items have no resources of their own; write a plain name, and hold what an item needs inside it: semel lease hold",
+        ),
         (
             "x --job p --key a --share --if-busy fail",
             "--share and --if-busy: those that share are never busy; leave one of them out",

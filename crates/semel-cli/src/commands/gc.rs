@@ -18,7 +18,7 @@ use crate::out::{Voice, print, print_json};
 use crate::plan::{self, Surroundings};
 use crate::runtime;
 use crate::table::clean;
-use crate::task::{PLAN_SUFFIX, RESULT_SUFFIX};
+use crate::task::{ITEM_SUFFIX, PLAN_SUFFIX, RESULT_SUFFIX};
 use crate::trouble::Trouble;
 
 /// A run's directory without a run is left alone for so long.
@@ -124,9 +124,11 @@ async fn stale_scratch(engine: &Engine, runs: &Path) -> Result<Vec<PathBuf>, Tro
     let named = |entry: std::fs::DirEntry| {
         let name = entry.file_name();
         let name = name.to_str()?;
-        let of_run =
-            [RESULT_SUFFIX, PLAN_SUFFIX, ".sock"].iter().find_map(|suffix| name.strip_suffix(suffix));
-        let nonce: Nonce = of_run?.parse().ok()?;
+        let of_run = [RESULT_SUFFIX, PLAN_SUFFIX, ITEM_SUFFIX, ".sock"]
+            .iter()
+            .find_map(|suffix| name.strip_suffix(suffix));
+        // those of an item have its key behind the nonce
+        let nonce: Nonce = of_run?.split('-').next()?.parse().ok()?;
         is_old(&entry).then(|| (nonce, entry.path()))
     };
     let mut stale: Vec<(Nonce, PathBuf)> =

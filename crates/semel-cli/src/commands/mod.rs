@@ -2,6 +2,7 @@
 
 pub(crate) mod advise;
 pub(crate) mod backfill;
+pub(crate) mod batch;
 pub(crate) mod check;
 pub(crate) mod commit_trailer;
 pub(crate) mod completions;

@@ -44,6 +44,7 @@ use crate::clock::SystemClock;
 use crate::engine::{Engine, Report, RunPlan, Strangers};
 use crate::store::Store;
 
+mod batch;
 mod drive;
 mod job;
 mod lease;
@@ -56,6 +57,7 @@ mod step;
 use scheduled::Due;
 
 pub use crate::engine::desk::{Shut, Verified};
+pub use batch::{Batch, BatchItem, BatchOutcome, ERRORS_KEPT, IntoFields};
 pub use job::{Job, JobBuilder, JobError};
 pub use lease::{Held, Lease, LeaseBuilder};
 pub use outcome::Outcome;

@@ -161,6 +161,14 @@ impl Engine {
         .await
     }
 
+    /// A success of this work, of a job that nobody runs now.
+    pub async fn recover(&self, job: &Name, work: &Work, lanes: &[String]) -> Result<(), LookError> {
+        self.change_alarm(&RecordKey::alarm(job), Durability::Durable, |stands| {
+            alarm::recover(stands?, &work.to_string(), self.clock.wall_ms(), lanes, draw_id)
+        })
+        .await
+    }
+
     async fn change_alarm(
         &self,
         key: &RecordKey,

@@ -127,7 +127,8 @@ impl Engine {
         }
         let Some(digits) = &wanted.digits else { return Ok(Found::Nothing) };
         let (mut found, mut count) = (Vec::new(), 0);
-        for prefix in [RecordKey::entries_of(None), RecordKey::steps_of(None)] {
+        for prefix in [RecordKey::entries_of(None), RecordKey::steps_of(None), RecordKey::items_of_job(None)]
+        {
             let mut from = None;
             loop {
                 let records = self.store.scan(&prefix, from.as_ref(), PAGE).await?;
@@ -170,8 +171,21 @@ impl Engine {
     }
 
     /// A page of the entries of a job, or of all jobs. A step is listed if it needs a person and its run has said so.
+    /// Items follow where a job is named, and only there: a batch may have millions.
     pub async fn page(&self, job: Option<&Name>, from: Option<&RecordKey>) -> Result<Page, LookError> {
+        let items = job.map(|job| RecordKey::items_of_job(Some(job)));
+        if let Some(items) = &items
+            && from.is_some_and(|from| from.as_str().starts_with(items.as_str()))
+        {
+            return self.page_of(items, from).await;
+        }
         let mut page = self.page_of(&RecordKey::entries_of(job), from).await?;
+        if let (Some(items), None) = (items, &page.next) {
+            let Page { entries, unreadable, next } = self.page_of(&items, None).await?;
+            page.entries.extend(entries);
+            page.unreadable.extend(unreadable);
+            page.next = next;
+        }
         let is_blocked = |listed: &&Listed| {
             let last = listed.seen.value.last_attempt();
             matches!(listed.seen.value.state, State::Open { .. })

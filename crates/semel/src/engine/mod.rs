@@ -34,6 +34,7 @@ use crate::clock::{Clock, Moment};
 use crate::store::Store;
 
 pub mod alarm;
+pub mod batch;
 pub mod calendar;
 mod claim;
 pub mod desk;

@@ -19,7 +19,7 @@ use crate::clock::Moment;
 use crate::crash;
 
 /// How long the steps of a try that has ended are waited for: their processes are gone, and that is being recorded.
-const STEPS_PATIENCE: Duration = Duration::from_secs(2);
+pub(super) const STEPS_PATIENCE: Duration = Duration::from_secs(2);
 
 /// A lease that was not given back, because another work follows under it.
 #[derive(Debug)]
@@ -532,7 +532,7 @@ enum Stepped<T> {
 }
 
 /// What a future has to say at once.
-async fn without_waiting<T>(future: impl Future<Output = T>) -> Option<T> {
+pub(super) async fn without_waiting<T>(future: impl Future<Output = T>) -> Option<T> {
     tokio::select! {
         biased;
         value = future => Some(value),
@@ -540,7 +540,7 @@ async fn without_waiting<T>(future: impl Future<Output = T>) -> Option<T> {
     }
 }
 
-fn random() -> u32 {
+pub(super) fn random() -> u32 {
     let mut bytes = [0; 4];
     // without random bytes the pause has no jitter, which is still a pause
     if getrandom::fill(&mut bytes).is_err() { u32::MAX } else { u32::from_ne_bytes(bytes) }

@@ -44,7 +44,8 @@ impl Engine {
         let mut swept = Swept::default();
         // the journal first: how long a note is kept, its entry says
         self.sweep_journal(dry_run, &mut swept, tell).await?;
-        self.sweep_entries(dry_run, &mut swept, tell).await?;
+        self.sweep_entries(&RecordKey::entries_of(None), dry_run, &mut swept, tell).await?;
+        self.sweep_entries(&RecordKey::items_of_job(None), dry_run, &mut swept, tell).await?;
         self.sweep_outputs(dry_run, &mut swept, tell).await?;
         if !dry_run {
             self.sweep_alarms(&mut swept).await?;
@@ -118,6 +119,7 @@ impl Engine {
 
     async fn sweep_entries(
         &self,
+        prefix: &str,
         dry_run: bool,
         swept: &mut Swept,
         tell: &mut dyn FnMut(&Swept),
@@ -125,7 +127,7 @@ impl Engine {
         let now_ms = self.clock.wall_ms();
         let mut from = None;
         loop {
-            let records = self.store.scan(&RecordKey::entries_of(None), from.as_ref(), PAGE).await?;
+            let records = self.store.scan(prefix, from.as_ref(), PAGE).await?;
             from = after(&records, PAGE);
             swept.looked_at += records.len() as u64;
             for record in &records {

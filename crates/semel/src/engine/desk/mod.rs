@@ -17,7 +17,7 @@
 mod said;
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use semel_core::claim::{First, View};
@@ -65,7 +65,8 @@ pub struct Desk {
     /// Nothing is held and nothing is written: it only says what it would do.
     rehearsal: bool,
     address: OnceLock<Address>,
-    trust: Mutex<Trust>,
+    /// The items of a batch share one: their runner has one lease.
+    trust: Arc<Mutex<Trust>>,
     book: Mutex<Book>,
     quiet: Notify,
 }
@@ -112,7 +113,31 @@ impl Desk {
             steps: RecordKey::steps_of(held.begin.work.as_ref()),
             rehearsal: false,
             address: OnceLock::new(),
-            trust: Mutex::new(held.trust),
+            trust: Arc::new(Mutex::new(held.trust)),
+            book: Mutex::default(),
+            quiet: Notify::new(),
+        }
+    }
+
+    /// The desk of an item: its runner's lease at this version, and the entry of the item.
+    pub(super) fn of_item(
+        engine: &Engine,
+        begin: Begin,
+        lease: Version,
+        entry: Version,
+        policy: &Policy,
+        trust: Arc<Mutex<Trust>>,
+    ) -> Desk {
+        Desk {
+            engine: engine.clone(),
+            lease,
+            entry: Some(entry),
+            policy: policy.clone(),
+            steps: RecordKey::steps_of(begin.work.as_ref()),
+            begin,
+            rehearsal: false,
+            address: OnceLock::new(),
+            trust,
             book: Mutex::default(),
             quiet: Notify::new(),
         }
@@ -131,7 +156,7 @@ impl Desk {
             begin,
             rehearsal: true,
             address: OnceLock::new(),
-            trust: Mutex::new(Trust { renew_at: for_ever, stop_by: for_ever, ends: for_ever }),
+            trust: Arc::new(Mutex::new(Trust { renew_at: for_ever, stop_by: for_ever, ends: for_ever })),
             book: Mutex::default(),
             quiet: Notify::new(),
         }

@@ -38,7 +38,12 @@ impl Service {
     /// Open the socket of this desk in this folder, and serve it.
     pub(in super::super) fn open(desk: &Arc<Desk>, folder: &Path) -> io::Result<Service> {
         let nonce = desk.begin().grant.nonce;
-        let path = folder.join(format!("{nonce}.sock"));
+        // the items of a batch run under one grant
+        let item = desk.begin().work.as_ref().filter(|work| !work.item().is_empty());
+        let path = folder.join(match item {
+            Some(item) => format!("{nonce}-{}.sock", item.key().short()),
+            None => format!("{nonce}.sock"),
+        });
         let capability = draw_nonce().map_err(io::Error::other)?;
         let listener = match bind(&path) {
             Err(why) if why.kind() == io::ErrorKind::NotFound => {

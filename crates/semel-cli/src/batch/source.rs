@@ -1,0 +1,181 @@
+//! The input of a batch as the engine takes it, and what does an item.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use semel::clock::Moment;
+use semel::engine::batch::{Bad, Doer, Item as Known, ItemIn, ItemSource};
+use semel::engine::desk::Desk;
+use semel::engine::{Begin, Caught, NotStarted, Probed, Task, TaskEnd};
+use semel_core::work::Work;
+use serde_json::{Value, json};
+
+use super::fill::ItemFill;
+use super::input::{From, Items, Next, Reading};
+use super::item::{At, Fault, Item};
+use super::joblog::Joblog;
+use crate::exit;
+use crate::out::Voice;
+use crate::plan::{Probe, Program, Surroundings};
+use crate::task::CommandTask;
+
+/// The items of an input.
+pub(crate) struct Source {
+    items: Items,
+    from: From,
+    reading: Reading,
+    /// The input could not be read to its end.
+    pub(crate) broken: bool,
+}
+
+impl Source {
+    pub(crate) fn new(items: Items, from: From, reading: Reading) -> Source {
+        Source { items, from, reading, broken: false }
+    }
+}
+
+fn line(at: At) -> Option<u64> {
+    match at {
+        At::Line(n) | At::Record(n) => Some(n),
+    }
+}
+
+fn bad(fault: &Fault) -> Bad {
+    Bad { line: line(fault.at), why: fault.why.to_string() }
+}
+
+impl ItemSource for Source {
+    type Data = Item;
+
+    async fn next(&mut self) -> Option<Result<ItemIn<Item>, Bad>> {
+        Some(match self.items.next()? {
+            Next::Item(item) => match item.payload(self.items.keys()) {
+                Ok(payload) => {
+                    Ok(ItemIn { fields: item.key.clone(), payload, line: line(item.at), data: item })
+                }
+                Err(fault) => Err(bad(&fault)),
+            },
+            Next::Bad(fault) => Err(bad(&fault)),
+            Next::Broken(fault) => {
+                self.broken = true;
+                Err(bad(&fault))
+            }
+        })
+    }
+
+    fn restart(&mut self) -> bool {
+        match (&self.from, Items::open(&self.from, self.reading.clone())) {
+            (From::File(_), Ok(items)) => {
+                self.items = items;
+                true
+            }
+            _ => false,
+        }
+    }
+}
+
+/// What does the items of a batch.
+pub(crate) struct Commands<'a> {
+    pub(crate) program: Program,
+    pub(crate) fill: ItemFill,
+    pub(crate) probe: Option<Probe>,
+    pub(crate) around: &'a Surroundings,
+    pub(crate) state_dir: PathBuf,
+    pub(crate) stdin: bool,
+    pub(crate) joblog: Option<Joblog>,
+    pub(crate) voice: Voice,
+}
+
+impl Commands<'_> {
+    fn argv(&self, work: &Work, item: &Item) -> Result<Vec<OsString>, Fault> {
+        let first = self.program.argv.first().cloned().unwrap_or_default();
+        self.fill.argv(&first, work, item)
+    }
+}
+
+impl<'a> Doer<Item> for Commands<'a> {
+    type Task = ItemTask<'a>;
+
+    fn task(&mut self, known: &Known<Item>) -> ItemTask<'a> {
+        let argv = match self.argv(&known.work, &known.data) {
+            Ok(argv) => argv,
+            Err(fault) => return ItemTask::Not(fault.to_string()),
+        };
+        if let Some(row) = self.joblog.as_mut().and_then(|log| log.take(known.line.unwrap_or(0), &argv)) {
+            return ItemTask::Before(row);
+        }
+        let program = Program { argv, ..self.program.clone() };
+        let task = CommandTask::new(program, self.probe.clone(), self.around, &self.state_dir, self.voice);
+        ItemTask::Command(Box::new(task.for_item(&known.key, known.data.text().into_owned(), self.stdin)))
+    }
+}
+
+/// One item.
+pub(crate) enum ItemTask<'a> {
+    Command(Box<CommandTask<'a>>),
+    /// This row of a joblog says that it is done.
+    Before(u64),
+    /// Its command cannot be made.
+    Not(String),
+}
+
+impl Task for ItemTask<'_> {
+    async fn start(&mut self, begin: &Begin, desk: &Arc<Desk>) -> Result<(), NotStarted> {
+        match self {
+            ItemTask::Command(task) => task.start(begin, desk).await,
+            ItemTask::Before(_) => Ok(()),
+            ItemTask::Not(why) => Err(NotStarted { code: exit::INPUT.into(), why: why.clone() }),
+        }
+    }
+
+    fn trust_until(&mut self, moment: Moment) {
+        if let ItemTask::Command(task) = self {
+            task.trust_until(moment);
+        }
+    }
+
+    async fn ended(&mut self) -> TaskEnd {
+        match self {
+            ItemTask::Command(task) => task.ended().await,
+            ItemTask::Before(_) | ItemTask::Not(_) => TaskEnd::Exited(0),
+        }
+    }
+
+    fn signal(&mut self, signal: Caught) {
+        if let ItemTask::Command(task) = self {
+            task.signal(signal);
+        }
+    }
+
+    async fn stop(&mut self, grace: Duration) -> TaskEnd {
+        match self {
+            ItemTask::Command(task) => task.stop(grace).await,
+            ItemTask::Before(_) | ItemTask::Not(_) => TaskEnd::Exited(0),
+        }
+    }
+
+    async fn clear(&mut self, grace: Duration) -> usize {
+        match self {
+            ItemTask::Command(task) => task.clear(grace).await,
+            ItemTask::Before(_) | ItemTask::Not(_) => 0,
+        }
+    }
+
+    fn result(&mut self) -> Option<Value> {
+        match self {
+            ItemTask::Command(task) => task.result(),
+            ItemTask::Before(row) => Some(json!({ "joblog_row": row })),
+            ItemTask::Not(_) => None,
+        }
+    }
+
+    async fn probe(&mut self, begin: &Begin) -> Probed {
+        match self {
+            ItemTask::Command(task) => task.probe(begin).await,
+            ItemTask::Before(_) => Probed::Happened,
+            ItemTask::Not(why) => Probed::Unknown(why.clone()),
+        }
+    }
+}

@@ -1,0 +1,276 @@
+//! Looks at many items at once, and reads the input ahead of them.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use semel_core::claim::View;
+use semel_core::entry::{Entry, State};
+use semel_core::item::{self, Glance};
+use semel_core::lease::SeenLease;
+use semel_core::name::Name;
+use semel_core::record::{RecordError, RecordKey, Seen};
+use semel_core::token::Grant;
+use semel_core::work::Work;
+use tokio::sync::mpsc;
+
+use super::super::Engine;
+use super::super::run::without_waiting;
+use super::super::view::{LookError, seen_entry};
+use super::{Bad, Item, ItemSource};
+
+/// Items that are looked at together.
+pub(super) const PAGE: usize = 256;
+
+/// Before a store that is away is asked again.
+pub(super) const PAUSE: Duration = Duration::from_millis(50);
+
+/// The leases of other runners, as they were seen with a page.
+pub(super) type Leases = Arc<Vec<(Name, Option<SeenLease>)>>;
+
+/// An item that may be run, as far as it was looked at.
+pub(super) struct Candidate<D> {
+    pub(super) item: Item<D>,
+    pub(super) record: RecordKey,
+    pub(super) seen: Option<Seen<Entry>>,
+    pub(super) leases: Leases,
+    /// A claim of it was sent and not answered: if it stands there, it is that one.
+    pub(super) unanswered: bool,
+    /// It was met before, when another runner was at it.
+    pub(super) met: bool,
+    /// It was met in a second pass over the input: only what is still to be done of it counts.
+    pub(super) again: bool,
+    /// The look is fresh: nothing else was waited for since.
+    pub(super) fresh: bool,
+}
+
+impl<D> Candidate<D> {
+    pub(super) fn view(&self) -> View {
+        View { entry: self.seen.clone(), leases: self.leases.to_vec(), ..View::default() }
+    }
+}
+
+/// What a look at an item found.
+#[allow(clippy::large_enum_variant)] // most are candidates
+pub(super) enum Found<D> {
+    /// It is done.
+    Done(Item<D>, Known),
+    /// It must be decided about.
+    Look(Candidate<D>),
+}
+
+/// What is known of an item that is done.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct Known {
+    /// By this very runner.
+    pub(super) ours: bool,
+    /// It was met before.
+    pub(super) met: bool,
+    /// In a second pass.
+    pub(super) again: bool,
+}
+
+/// What the reader hands over.
+pub(super) enum Read<D> {
+    /// Some items of the input.
+    Page { found: Vec<Found<D>>, bad: Vec<Bad>, again: bool },
+    /// The input has ended.
+    End,
+    /// It cannot be begun again.
+    NoMore,
+    /// A record that cannot be read.
+    Failed(RecordError),
+}
+
+/// An item on its way to being looked at.
+pub(super) struct Unseen<D> {
+    pub(super) item: Item<D>,
+    pub(super) record: RecordKey,
+    pub(super) unanswered: bool,
+    pub(super) met: bool,
+    pub(super) again: bool,
+}
+
+impl<D> From<Candidate<D>> for Unseen<D> {
+    fn from(candidate: Candidate<D>) -> Unseen<D> {
+        let Candidate { item, record, unanswered, met, again, .. } = candidate;
+        Unseen { item, record, unanswered, met, again }
+    }
+}
+
+/// What a look at several came to; without an answer they are handed back.
+pub(super) type Looked<D> = Result<Vec<Found<D>>, (Vec<Unseen<D>>, LookError)>;
+
+/// Look at these items, and at the leases of the runners that are at them. On error they are handed back.
+pub(super) async fn look<D>(engine: &Engine, grant: &Grant, unseen: Vec<Unseen<D>>) -> Looked<D> {
+    match load(engine, grant, &unseen).await {
+        Ok((glances, leases)) => Ok(unseen
+            .into_iter()
+            .zip(glances)
+            .map(|(Unseen { item, record, unanswered, met, again }, glance)| match glance {
+                Stands::Done { ours } => Found::Done(item, Known { ours, met, again }),
+                Stands::Entry(seen) => {
+                    let leases = Arc::clone(&leases);
+                    let fresh = true;
+                    Found::Look(Candidate { item, record, seen, leases, unanswered, met, again, fresh })
+                }
+            })
+            .collect()),
+        Err(why) => Err((unseen, why)),
+    }
+}
+
+#[allow(clippy::large_enum_variant)] // as many as a page has
+enum Stands {
+    Done { ours: bool },
+    Entry(Option<Seen<Entry>>),
+}
+
+async fn load<D>(
+    engine: &Engine,
+    grant: &Grant,
+    unseen: &[Unseen<D>],
+) -> Result<(Vec<Stands>, Leases), LookError> {
+    let keys: Vec<RecordKey> = unseen.iter().map(|unseen| unseen.record.clone()).collect();
+    let loaded = engine.store.load(&keys).await?;
+    let mut runners = BTreeSet::new();
+    let mut looked = Vec::with_capacity(keys.len());
+    for (record, unseen) in loaded.records.into_iter().zip(unseen) {
+        let Some(record) = record else {
+            looked.push(Stands::Entry(None));
+            continue;
+        };
+        match item::glance(&record.value, unseen.item.payload.as_ref(), grant) {
+            Glance::Done => looked.push(Stands::Done { ours: false }),
+            Glance::Repeated => looked.push(Stands::Done { ours: true }),
+            Glance::Look => {
+                let seen = seen_entry(&record)?;
+                if let State::Running { resource, grant: running } = &seen.value.state
+                    && running != grant
+                {
+                    runners.insert(resource.clone());
+                }
+                looked.push(Stands::Entry(Some(seen)));
+            }
+        }
+    }
+    let mut leases = Vec::new();
+    if !runners.is_empty() {
+        let runners: Vec<Name> = runners.into_iter().collect();
+        leases = engine.look(None, &runners).await?.leases;
+    }
+    Ok((looked, Arc::new(leases)))
+}
+
+/// Reads the input page by page, and looks at each page while the next one is read.
+pub(super) struct Reader<'a> {
+    pub(super) engine: &'a Engine,
+    pub(super) batch: &'a Work,
+    pub(super) grant: Grant,
+    /// What the names of the items' records begin with.
+    pub(super) prefix: String,
+}
+
+struct Page<D> {
+    unseen: Vec<Unseen<D>>,
+    bad: Vec<Bad>,
+    ended: bool,
+}
+
+impl Reader<'_> {
+    /// Hand over the whole input, as fast as it is taken; and again, as often as that is asked for.
+    pub(super) async fn read<S: ItemSource>(
+        &self,
+        mut source: S,
+        to: mpsc::Sender<Read<S::Data>>,
+        mut again: mpsc::Receiver<()>,
+    ) {
+        let mut pass = 0;
+        loop {
+            if !self.pass(&mut source, &to, pass > 0).await {
+                return;
+            }
+            if again.recv().await.is_none() {
+                return;
+            }
+            if !source.restart() {
+                let _ = to.send(Read::NoMore).await;
+                return;
+            }
+            pass += 1;
+        }
+    }
+
+    async fn pass<S: ItemSource>(
+        &self,
+        source: &mut S,
+        to: &mpsc::Sender<Read<S::Data>>,
+        again: bool,
+    ) -> bool {
+        let mut page = self.page(source).await;
+        loop {
+            let Page { unseen, bad, ended } = page;
+            let next = async {
+                match ended {
+                    true => None,
+                    false => Some(self.page(source).await),
+                }
+            };
+            let (found, next) = tokio::join!(self.look_until_answered(unseen), next);
+            let (read, failed) = match found {
+                Ok(found) => (Read::Page { found, bad, again }, false),
+                Err(why) => (Read::Failed(why), true),
+            };
+            if to.send(read).await.is_err() || failed {
+                return false;
+            }
+            match next {
+                Some(next) => page = next,
+                None => return to.send(Read::End).await.is_ok(),
+            }
+        }
+    }
+
+    /// A store that is away is asked again: whoever waits for the answer gives up when its lease is no longer trusted.
+    async fn look_until_answered<D>(&self, mut unseen: Vec<Unseen<D>>) -> Result<Vec<Found<D>>, RecordError> {
+        loop {
+            match look(self.engine, &self.grant, unseen).await {
+                Ok(found) => return Ok(found),
+                Err((_, LookError::Record(why))) => return Err(why),
+                Err((back, LookError::Store(_))) => unseen = back,
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    /// As many items as are there, but at least one, if the input has not ended.
+    async fn page<S: ItemSource>(&self, source: &mut S) -> Page<S::Data> {
+        let mut page = Page { unseen: Vec::with_capacity(PAGE), bad: Vec::new(), ended: false };
+        while page.unseen.len() + page.bad.len() < PAGE {
+            let is_empty = page.unseen.is_empty() && page.bad.is_empty();
+            let next = match is_empty {
+                true => Some(source.next().await),
+                false => without_waiting(source.next()).await,
+            };
+            match next {
+                None => break,
+                Some(None) => {
+                    page.ended = true;
+                    break;
+                }
+                Some(Some(Err(bad))) => page.bad.push(bad),
+                Some(Some(Ok(one))) => match self.batch.clone().for_item(one.fields) {
+                    Err(why) => page.bad.push(Bad { line: one.line, why: why.to_string() }),
+                    Ok(work) => {
+                        let key = work.key();
+                        let record = RecordKey::from_stored(format!("{}{key}", self.prefix));
+                        let item = Item { work, key, payload: one.payload, line: one.line, data: one.data };
+                        let (unanswered, met, again) = (false, false, false);
+                        page.unseen.push(Unseen { item, record, unanswered, met, again });
+                    }
+                },
+            }
+        }
+        page
+    }
+}

@@ -1,0 +1,524 @@
+//! What a runner knows of its items, and what it decides about each. No waiting here.
+
+use std::collections::{HashMap, VecDeque};
+use std::mem::take;
+
+use semel_core::breaker::{Breaker, Gate};
+use semel_core::claim::First;
+use semel_core::entry::{Ending, Entry, State as EntryState, Terms};
+use semel_core::item::{self, ItemAsk, ItemDecision, Under};
+use semel_core::payload::Fingerprint;
+use semel_core::policy::OnLost;
+use semel_core::record::{Seen, Version};
+use semel_core::work::Key;
+
+use super::commit::{End, Group, Op, Unsent};
+use super::later::Later;
+use super::look::{Candidate, Found, Read, Unseen};
+use super::worker::{Claimed, Ended, Site};
+use super::{BatchEvent, Counts, Fate, Item, Stopped, TellBatch};
+use crate::clock::Moment;
+
+/// An outcome that is known is worth some patience even when the lease has run out.
+const PATIENCE_MS: u64 = 5_000;
+/// The most claims ahead, in multiples of the workers, where items are shorter than a commit.
+const AHEAD: u64 = 8;
+
+/// How far the input is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reading {
+    Input,
+    Ended,
+    /// It was read, and cannot be read again.
+    Over,
+}
+
+pub(super) struct State<'a, D> {
+    pub(super) site: &'a Site<'a>,
+    pub(super) tell: TellBatch<'a, D>,
+    pub(super) counts: Counts,
+    terms: Terms,
+    /// Items that were met and are not settled yet.
+    known: HashMap<Key, Option<Fingerprint>>,
+    /// Looked at, to be claimed.
+    pub(super) fresh: VecDeque<Candidate<D>>,
+    /// To be looked at again.
+    pub(super) to_look: VecDeque<Unseen<D>>,
+    /// To be written.
+    pub(super) queue: VecDeque<Op<D>>,
+    /// Claims among those, and under way.
+    pub(super) claiming: usize,
+    /// Candidates whose look is under way.
+    pub(super) looking: usize,
+    /// Claimed, to be begun.
+    pub(super) ready: VecDeque<Claimed<D>>,
+    pub(super) later: Later<D>,
+    pub(super) reading: Reading,
+    pub(super) stopping: Option<Stopped>,
+    pub(super) breaker: Breaker,
+    /// Of a second pass: items that are owed, and those that were met.
+    second: Option<(u64, u64)>,
+    /// What an item and a commit take, in microseconds: a mean that forgets.
+    item_us: u64,
+    commit_us: u64,
+    pub(super) trust_ends: Moment,
+}
+
+impl<'a, D> State<'a, D> {
+    pub(super) fn new(site: &'a Site<'a>, tell: TellBatch<'a, D>, trust_ends: Moment) -> State<'a, D> {
+        let plan = site.plan;
+        State {
+            site,
+            tell,
+            counts: Counts::default(),
+            terms: Terms::of(&plan.policy),
+            known: HashMap::new(),
+            fresh: VecDeque::new(),
+            to_look: VecDeque::new(),
+            queue: VecDeque::new(),
+            claiming: 0,
+            looking: 0,
+            ready: VecDeque::new(),
+            later: Later::new(),
+            reading: Reading::Input,
+            stopping: None,
+            breaker: Breaker::new(plan.stop_after, plan.pause_ms),
+            second: None,
+            item_us: 1_000,
+            commit_us: 1_000,
+            trust_ends,
+        }
+    }
+
+    pub(super) fn now_ms(&self) -> u64 {
+        u64::try_from(self.site.engine.clock.now().as_since_boot().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    fn fate(&mut self, item: &Item<D>, fate: Fate<'_>) {
+        (self.tell)(BatchEvent::Item { item, fate });
+    }
+
+    /// How many items are to be claimed and not begun: one for each worker; more where many end within a commit, unless
+    /// a person would be asked about each that is lost.
+    fn ahead(&self) -> usize {
+        let workers = self.site.plan.workers;
+        if self.terms.on_lost == OnLost::Hold {
+            return workers;
+        }
+        let times = (self.commit_us / self.item_us.max(1)).clamp(1, AHEAD);
+        workers.saturating_mul(usize::try_from(times).unwrap_or(1))
+    }
+
+    pub(super) fn commit_took(&mut self, us: u64) {
+        self.commit_us = (self.commit_us * 7 + us) / 8;
+    }
+
+    /// What the reader hands over.
+    pub(super) fn read(&mut self, read: Read<D>) {
+        match read {
+            Read::Page { found, bad, again } => {
+                for bad in bad.iter().filter(|_| !again) {
+                    self.counts.bad += 1;
+                    (self.tell)(BatchEvent::Bad(bad));
+                }
+                self.page(found, again);
+            }
+            Read::End => {
+                if let Some((owed, met)) = self.second.take() {
+                    // the others were done meanwhile, by those who were at them
+                    self.counts.skipped += owed.saturating_sub(met);
+                } else {
+                    (self.tell)(BatchEvent::Read);
+                }
+                self.reading = Reading::Ended;
+            }
+            Read::NoMore => self.reading = Reading::Over,
+            Read::Failed(why) => {
+                self.reading = Reading::Over;
+                self.stop(Stopped::Unusable(why.to_string()));
+            }
+        }
+    }
+
+    /// The items beyond those kept in mind are looked for in the input, once more.
+    pub(super) fn second_pass(&mut self) {
+        self.second = Some((take(&mut self.later.beyond), 0));
+        self.reading = Reading::Input;
+    }
+
+    fn page(&mut self, found: Vec<Found<D>>, again: bool) {
+        let mut candidates = Vec::with_capacity(found.len());
+        for one in found {
+            match one {
+                Found::Done(..) if again => {}
+                Found::Done(item, known) => self.done(&item, known.ours),
+                Found::Look(mut candidate) => {
+                    candidate.fresh = !self.site.plan.share;
+                    candidate.again = again;
+                    candidates.push(candidate);
+                }
+            }
+        }
+        if self.site.plan.share {
+            // so that those who share do not all begin at the same end
+            let nonce = self.site.begin.grant.nonce.to_string();
+            let mine = nonce.get(..16).and_then(|hex| u64::from_str_radix(hex, 16).ok()).unwrap_or_default();
+            candidates.sort_by_key(|one| {
+                (u64::from_be_bytes(first_bytes(one.item.key.as_bytes())) ^ mine)
+                    .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+            });
+        }
+        for candidate in candidates {
+            if let Some(candidate) = self.admit(candidate) {
+                self.fresh.push_back(candidate);
+            }
+        }
+    }
+
+    fn done(&mut self, item: &Item<D>, ours: bool) {
+        if ours {
+            self.counts.duplicates += 1;
+            self.fate(item, Fate::Duplicate);
+        } else {
+            self.counts.skipped += 1;
+            self.fate(item, Fate::Skipped);
+        }
+    }
+
+    /// Items whose key is under way come to nothing.
+    fn admit(&mut self, candidate: Candidate<D>) -> Option<Candidate<D>> {
+        let item = &candidate.item;
+        let Some(bound) = self.known.get(&item.key) else {
+            self.known.insert(item.key, item.payload.clone());
+            return Some(candidate);
+        };
+        if candidate.again {
+            return None;
+        }
+        let changes = match (bound, &item.payload) {
+            (Some(bound), Some(offered)) => bound.diff(offered),
+            _ => Vec::new(),
+        };
+        if changes.is_empty() {
+            self.done(item, true);
+        } else {
+            self.counts.mismatched += 1;
+            self.fate(item, Fate::Mismatch { changes: &changes, entry: None });
+        }
+        None
+    }
+
+    /// Decide about as many as are wanted.
+    pub(super) fn fill(&mut self) {
+        if self.stopping.is_some() {
+            return;
+        }
+        let target = self.ahead();
+        while self.ready.len() + self.claiming + self.looking + self.to_look.len() < target {
+            let Some(candidate) = self.fresh.pop_front() else { return };
+            if candidate.fresh {
+                self.decide(candidate);
+            } else {
+                self.to_look.push_back(candidate.into());
+            }
+        }
+    }
+
+    /// A second look at some came back.
+    pub(super) fn looked(&mut self, found: Vec<Found<D>>) {
+        for one in found {
+            match one {
+                Found::Done(item, known) => {
+                    self.known.remove(&item.key);
+                    if !known.again {
+                        self.done(&item, known.ours && !known.met);
+                    }
+                }
+                Found::Look(candidate) => self.decide(candidate),
+            }
+        }
+    }
+
+    fn decide(&mut self, mut candidate: Candidate<D>) {
+        let site = self.site;
+        let runner = Under {
+            resource: &site.begin.resource,
+            grant: &site.begin.grant,
+            lease: &site.lease,
+            owner: &site.engine.me,
+        };
+        let ask = ItemAsk {
+            work: &candidate.item.work,
+            runner,
+            terms: &self.terms,
+            payload: candidate.item.payload.as_ref(),
+            command: site.plan.command.as_ref(),
+            definition: site.plan.definition.as_ref(),
+            now_ms: site.engine.clock.wall_ms(),
+        };
+        let decision = item::claim(&candidate.view(), &ask);
+        let key = candidate.item.key;
+        let (silent, unanswered) = (candidate.again, candidate.unanswered);
+        match decision {
+            ItemDecision::Mine(_) if unanswered => return self.found_claimed(candidate),
+            // a batch that stops begins nothing more
+            _ if self.stopping.is_some() => {}
+            ItemDecision::Claim(claim) => {
+                self.meet(&mut candidate);
+                self.claiming += 1;
+                self.queue.push_back(Op::Claim { candidate, claim });
+                return;
+            }
+            ItemDecision::Doubt { entry, expect, guards } => {
+                self.meet(&mut candidate);
+                self.claiming += 1;
+                self.queue.push_back(Op::Doubt { candidate, entry, expect, guards });
+                return;
+            }
+            ItemDecision::LookAt(_) => {
+                self.to_look.push_back(candidate.into());
+                return;
+            }
+            ItemDecision::Busy { .. } => {
+                self.meet(&mut candidate);
+                self.known.remove(&key);
+                self.later.add(candidate);
+                return;
+            }
+            _ if silent => {}
+            ItemDecision::Mine(_) | ItemDecision::Repeated(_) => self.done(&candidate.item, true),
+            ItemDecision::Done(_) => self.done(&candidate.item, false),
+            ItemDecision::Person(entry) => self.person(&candidate.item, &entry),
+            ItemDecision::Mismatch { changes, entry } => {
+                self.counts.mismatched += 1;
+                self.fate(&candidate.item, Fate::Mismatch { changes: &changes, entry: Some(&entry) });
+            }
+        }
+        self.known.remove(&key);
+    }
+
+    /// One of those that are owed by a second pass.
+    fn meet(&mut self, candidate: &mut Candidate<D>) {
+        if take(&mut candidate.again)
+            && let Some((_, met)) = &mut self.second
+        {
+            *met += 1;
+        }
+    }
+
+    /// Our own claim, whose reply was lost.
+    fn found_claimed(&mut self, candidate: Candidate<D>) {
+        let Candidate { item, record, seen, .. } = candidate;
+        let Some(seen) = seen else { return };
+        // the attempt before it may have had its effect: what was known of that went with the reply
+        let after_lost = seen.value.log.iter().rev().nth(1).is_some_and(|before| before.ending.is_torn());
+        let probes = after_lost && self.terms.on_lost == OnLost::Probe;
+        let first = if probes { First::Probe } else { First::Run };
+        self.claimed(Claimed { item, record, seen, first, after_lost });
+    }
+
+    fn claimed(&mut self, claimed: Claimed<D>) {
+        if self.stopping.is_some() {
+            self.give_back(claimed);
+        } else {
+            self.ready.push_back(claimed);
+        }
+    }
+
+    fn give_back(&mut self, claimed: Claimed<D>) {
+        let give_up = self.give_up();
+        self.queue.push_back(Op::End(End { claimed, outcome: None, give_up }));
+    }
+
+    fn give_up(&self) -> Moment {
+        self.trust_ends.max(self.site.engine.clock.now().plus_ms(PATIENCE_MS))
+    }
+
+    fn person(&mut self, item: &Item<D>, entry: &Entry) {
+        match entry.state {
+            EntryState::Quarantined => self.counts.quarantined += 1,
+            _ => self.counts.in_doubt += 1,
+        }
+        self.fate(item, Fate::Person(entry));
+    }
+
+    /// The next item to begin, and whether it decides over the breaker.
+    pub(super) fn next_to_begin(&mut self) -> Option<(Claimed<D>, bool)> {
+        if self.stopping.is_some() || self.ready.is_empty() {
+            return None;
+        }
+        match self.breaker.gate(self.now_ms()) {
+            Gate::Open | Gate::One => {}
+            Gate::Shut { .. } | Gate::Waiting => return None,
+            Gate::Stop => {
+                self.stop(Stopped::Breaker(self.breaker.row()));
+                return None;
+            }
+        }
+        let claimed = self.ready.pop_front()?;
+        let decides = self.breaker.begin();
+        let attempt = claimed.seen.value.attempts;
+        (self.tell)(BatchEvent::Began { item: &claimed.item, attempt });
+        Some((claimed, decides))
+    }
+
+    /// An item is no longer under way.
+    pub(super) fn ended(&mut self, ended: Ended<D>) {
+        let Ended { claimed, outcome, decides, began, unreachable } = ended;
+        if let Some(why) = unreachable {
+            (self.tell)(BatchEvent::Runner(super::super::Event::Unreachable(&why)));
+        }
+        let took = began.until(self.site.engine.clock.now()).as_micros();
+        self.item_us = (self.item_us * 7 + u64::try_from(took).unwrap_or(u64::MAX / 8).min(u64::MAX / 8)) / 8;
+        let well = match &outcome.ending {
+            ending if ending.is_success() => Some(true),
+            ending if ending.is_failure() => Some(false),
+            _ => None,
+        };
+        let now_ms = self.now_ms();
+        let was_open = self.breaker.gate(now_ms) == Gate::Open;
+        self.breaker.end(well, decides, now_ms);
+        match self.breaker.gate(now_ms) {
+            Gate::Shut { until_ms } if was_open || decides => {
+                let (row, for_ms) = (self.breaker.row(), until_ms.saturating_sub(now_ms));
+                (self.tell)(BatchEvent::Paused { row, for_ms });
+            }
+            Gate::Stop => self.stop(Stopped::Breaker(self.breaker.row())),
+            _ => {}
+        }
+        let give_up = self.give_up();
+        self.queue.push_back(Op::End(End { claimed, outcome: Some(outcome), give_up }));
+    }
+
+    /// Begin nothing more. What is claimed and not begun is given back.
+    pub(super) fn stop(&mut self, why: Stopped) {
+        self.stopping.get_or_insert(why);
+        self.drop_claims();
+        for claimed in take(&mut self.ready) {
+            self.give_back(claimed);
+        }
+    }
+
+    /// Claims that were not sent are not made. One that was sent and not answered is looked for.
+    fn drop_claims(&mut self) {
+        self.fresh.clear();
+        self.to_look.retain(|unseen| unseen.unanswered);
+        for op in take(&mut self.queue) {
+            match op {
+                Op::End(_) => self.queue.push_back(op),
+                Op::Claim { candidate, .. } | Op::Doubt { candidate, .. } => {
+                    self.claiming -= 1;
+                    if candidate.unanswered {
+                        self.to_look.push_back(candidate.into());
+                    }
+                }
+            }
+        }
+    }
+
+    /// A group is on record, with these versions.
+    pub(super) fn committed(&mut self, group: Group<D>, versions: &[Version]) {
+        for (op, at, entry) in group.ops {
+            match op {
+                Op::Claim { candidate, claim } => {
+                    self.claiming -= 1;
+                    let Some(version) = versions.get(at).cloned() else { continue };
+                    let Candidate { item, record, .. } = candidate;
+                    let seen = Seen { value: entry, version };
+                    self.claimed(Claimed {
+                        item,
+                        record,
+                        seen,
+                        first: claim.first,
+                        after_lost: claim.after_lost,
+                    });
+                }
+                Op::Doubt { candidate, .. } => {
+                    self.claiming -= 1;
+                    self.known.remove(&candidate.item.key);
+                    self.person(&candidate.item, &entry);
+                }
+                Op::End(end) => self.settled(&end, &entry),
+            }
+        }
+    }
+
+    fn settled(&mut self, end: &End<D>, entry: &Entry) {
+        let item = &end.claimed.item;
+        self.known.remove(&item.key);
+        let Some(outcome) = &end.outcome else { return };
+        match &entry.state {
+            EntryState::Done { .. } => {
+                self.counts.done += 1;
+                self.fate(item, Fate::Done(entry));
+            }
+            EntryState::Failed { .. } => {
+                self.counts.failed += 1;
+                self.fate(item, Fate::Failed(entry));
+            }
+            EntryState::Quarantined | EntryState::InDoubt { .. } => self.person(item, entry),
+            _ if matches!(outcome.ending, Ending::Blocked { .. }) => self.person(item, entry),
+            _ => {
+                self.counts.interrupted += 1;
+                self.fate(item, Fate::Interrupted);
+            }
+        }
+    }
+
+    /// What could not be put into a group.
+    pub(super) fn unsent(&mut self, unsent: Vec<Unsent<D>>) {
+        for one in unsent {
+            match one {
+                Unsent::Settled(end, entry) => self.settled(&end, &entry),
+                Unsent::Hopeless(Op::End(end), why) => self.unrecorded(&end, &why),
+                Unsent::Hopeless(Op::Claim { candidate, .. } | Op::Doubt { candidate, .. }, why) => {
+                    self.claiming -= 1;
+                    self.known.remove(&candidate.item.key);
+                    self.counts.bad += 1;
+                    (self.tell)(BatchEvent::Bad(&super::Bad { line: candidate.item.line, why }));
+                }
+            }
+        }
+    }
+
+    pub(super) fn unrecorded(&mut self, end: &End<D>, why: &str) {
+        self.known.remove(&end.claimed.item.key);
+        if end.outcome.is_some() {
+            self.counts.unrecorded += 1;
+            self.fate(&end.claimed.item, Fate::Unrecorded(why));
+        }
+    }
+
+    /// Send it again, unless it was tried long enough.
+    pub(super) fn again(&mut self, end: End<D>, why: &str) {
+        if self.site.engine.clock.now() >= end.give_up {
+            self.unrecorded(&end, why);
+        } else {
+            self.queue.push_back(Op::End(end));
+        }
+    }
+
+    /// A claim came to nothing: look at its item again, unless nothing is begun any more.
+    pub(super) fn reconsider(&mut self, candidate: Candidate<D>, unanswered: bool) {
+        self.claiming -= 1;
+        let mut unseen = Unseen::from(candidate);
+        unseen.unanswered |= unanswered;
+        if self.stopping.is_none() || unseen.unanswered {
+            self.to_look.push_back(unseen);
+        }
+    }
+
+    /// At the end: those that others have under way.
+    pub(super) fn leave_the_rest(&mut self) {
+        self.counts.busy = self.later.len();
+        for unseen in self.later.take() {
+            self.fate(&unseen.item, Fate::Busy);
+        }
+    }
+}
+
+fn first_bytes(bytes: &[u8]) -> [u8; 8] {
+    let mut first = [0; 8];
+    first.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
+    first
+}

@@ -1,0 +1,301 @@
+//! One item: probe it if need be, try it, stop it when the runner says so.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use semel_core::claim::First;
+use semel_core::entry::{Ending, Entry, is_capped};
+use semel_core::record::{RecordKey, Seen, Version};
+use serde_json::Value;
+use tokio::sync::watch;
+
+use super::super::desk::Desk;
+use super::super::hold::Trust;
+use super::super::run::{STEPS_PATIENCE, random, without_waiting};
+use super::super::socket::Service;
+use super::super::{Begin, Caught, Engine, Probed, Task, TaskEnd};
+use super::{BatchPlan, Item};
+use crate::clock::Moment;
+
+/// Where the items of a runner are done.
+pub(super) struct Site<'a> {
+    pub(super) engine: &'a Engine,
+    pub(super) plan: &'a BatchPlan,
+    /// What the runner was told: its resource and its grant.
+    pub(super) begin: Begin,
+    /// The version of its lease.
+    pub(super) lease: Version,
+    pub(super) trust: Arc<Mutex<Trust>>,
+}
+
+/// An item whose claim is on record.
+pub(super) struct Claimed<D> {
+    pub(super) item: Item<D>,
+    pub(super) record: RecordKey,
+    pub(super) seen: Seen<Entry>,
+    pub(super) first: First,
+    pub(super) after_lost: bool,
+}
+
+/// What the runner tells its items.
+#[derive(Clone, Debug)]
+pub(super) struct Control {
+    /// The lease is trusted until then.
+    pub(super) trust_ends: Moment,
+    /// The last signal, by its number.
+    pub(super) caught: Option<(u64, Caught)>,
+    pub(super) halt: Option<Halt>,
+}
+
+/// Why everything must stop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Halt {
+    /// The lease is lost; with no time left for a grace.
+    Lost { at_once: bool },
+    /// It was asked to end, and patience with that has ended.
+    Overdue,
+}
+
+/// How an item ended.
+#[derive(Clone, Debug)]
+pub(super) struct Outcome {
+    pub(super) ending: Ending,
+    pub(super) result: Option<Value>,
+    pub(super) failed_tries: u32,
+}
+
+/// An item that is no longer under way.
+pub(super) struct Ended<D> {
+    pub(super) claimed: Claimed<D>,
+    pub(super) outcome: Outcome,
+    /// It decides whether the breaker closes.
+    pub(super) decides: bool,
+    pub(super) began: Moment,
+    /// Why commands inside it could not reach it.
+    pub(super) unreachable: Option<String>,
+}
+
+struct Watch {
+    control: watch::Receiver<Control>,
+    heard: u64,
+    asked_to_end: Option<i32>,
+}
+
+enum Heard {
+    Trust(Moment),
+    Caught(Caught),
+    Halt(Halt),
+}
+
+impl Watch {
+    /// What the runner says next.
+    async fn listen(&mut self) -> Heard {
+        if self.control.changed().await.is_err() {
+            // the runner goes with all its items
+            return std::future::pending().await;
+        }
+        let control = self.control.borrow_and_update().clone();
+        if let Some(halt) = control.halt {
+            return Heard::Halt(halt);
+        }
+        match control.caught {
+            Some((n, caught)) if n > self.heard => {
+                self.heard = n;
+                self.asked_to_end = Some(caught.signal);
+                Heard::Caught(caught)
+            }
+            _ => Heard::Trust(control.trust_ends),
+        }
+    }
+}
+
+/// Why a try is over.
+enum Over {
+    Ended(TaskEnd),
+    Halted(Halt),
+    TimedOut,
+}
+
+/// Do the item.
+pub(super) async fn work<D, T: Task>(
+    site: &Site<'_>,
+    claimed: Claimed<D>,
+    mut task: T,
+    control: watch::Receiver<Control>,
+    decides: bool,
+) -> Ended<D> {
+    let began = site.engine.clock.now();
+    let heard = control.borrow().caught.map_or(0, |(n, _)| n);
+    let mut watch = Watch { control, heard, asked_to_end: None };
+    let mut begin = Begin {
+        work: Some(claimed.item.work.clone()),
+        attempt: claimed.seen.value.attempts,
+        plan: None,
+        ..site.begin.clone()
+    };
+    let desk = Arc::new(Desk::of_item(
+        site.engine,
+        begin.clone(),
+        site.lease.clone(),
+        claimed.seen.version.clone(),
+        &site.plan.policy,
+        Arc::clone(&site.trust),
+    ));
+    let mut unreachable = None;
+    let service = site.plan.nested.as_deref().and_then(|folder| {
+        let opened = Service::open(&desk, folder);
+        opened.map_err(|why| unreachable = Some(format!("{}: {why}", folder.display()))).ok()
+    });
+    let settled = match claimed.first {
+        First::Probe => probe(&mut watch, &mut task, &begin).await,
+        First::Run => None,
+    };
+    let (ending, failed_tries) = match settled {
+        Some(ending) => (ending, 0),
+        None => tries(site, &claimed, &mut watch, &mut task, &mut begin, &desk).await,
+    };
+    if let Some(service) = service {
+        service.close().await;
+    }
+    let ending = match desk.blocked() {
+        Some(step) if ending.is_of_command() => Ending::Blocked { step: step.work.to_string() },
+        _ => ending,
+    };
+    let result = if ending == Ending::Succeeded { task.result() } else { None };
+    Ended { claimed, outcome: Outcome { ending, result, failed_tries }, decides, began, unreachable }
+}
+
+/// Ask the world first. An answer that settles the matter is the ending.
+async fn probe(watch: &mut Watch, task: &mut impl Task, begin: &Begin) -> Option<Ending> {
+    let mut asking = std::pin::pin!(task.probe(begin));
+    loop {
+        tokio::select! {
+            biased;
+            heard = watch.listen() => match heard {
+                Heard::Halt(Halt::Lost { .. }) => return Some(Ending::LeaseLost),
+                Heard::Halt(Halt::Overdue) => {
+                    return Some(Ending::Interrupted { signal: watch.asked_to_end.unwrap_or(libc::SIGTERM) });
+                }
+                Heard::Caught(caught) => return Some(Ending::Interrupted { signal: caught.signal }),
+                Heard::Trust(_) => {}
+            },
+            probed = asking.as_mut() => return match probed {
+                Probed::Happened => Some(Ending::ProbedDone),
+                Probed::DidNot => None,
+                Probed::Unknown(answer) => Some(Ending::ProbedUnknown { answer }),
+            },
+        }
+    }
+}
+
+/// Try it, and again as the policy says.
+async fn tries<D>(
+    site: &Site<'_>,
+    claimed: &Claimed<D>,
+    watch: &mut Watch,
+    task: &mut impl Task,
+    begin: &mut Begin,
+    desk: &Arc<Desk>,
+) -> (Ending, u32) {
+    let policy = &site.plan.policy;
+    let first = begin.attempt;
+    let mut tries: u32 = 0;
+    loop {
+        begin.attempt = first.saturating_add(tries);
+        let ending = attempt(site, watch, task, begin, desk).await;
+        let failures = claimed.seen.value.failures.saturating_add(tries).saturating_add(1);
+        let again = ending.is_failure()
+            && !matches!(ending, Ending::NotStarted { .. })
+            && desk.blocked().is_none()
+            && watch.asked_to_end.is_none()
+            && tries < policy.retries
+            && !is_capped(failures, policy.max_failures);
+        if !again {
+            return (ending, tries);
+        }
+        tries += 1;
+        let until = site.engine.clock.now().plus_ms(policy.backoff_ms(tries, random()));
+        let mut sleeping = site.engine.clock.sleep_until(until);
+        loop {
+            tokio::select! {
+                biased;
+                heard = watch.listen() => match heard {
+                    Heard::Halt(Halt::Lost { .. }) => return (Ending::LeaseLost, tries),
+                    Heard::Halt(Halt::Overdue) => {
+                        return (Ending::Interrupted { signal: libc::SIGTERM }, tries);
+                    }
+                    Heard::Caught(caught) => {
+                        return (Ending::Interrupted { signal: caught.signal }, tries);
+                    }
+                    Heard::Trust(_) => {}
+                },
+                () = sleeping.as_mut() => break,
+            }
+        }
+    }
+}
+
+/// One try: start, watch, stop if need be, clear what was left behind.
+async fn attempt(
+    site: &Site<'_>,
+    watch: &mut Watch,
+    task: &mut impl Task,
+    begin: &Begin,
+    desk: &Arc<Desk>,
+) -> Ending {
+    let (policy, clock) = (&site.plan.policy, &site.engine.clock);
+    // before the start: a stall between the two must not leave a command without an end
+    let trust_ends = watch.control.borrow().trust_ends;
+    task.trust_until(trust_ends);
+    desk.new_try();
+    if let Err(not_started) = task.start(begin, desk).await {
+        return Ending::NotStarted { code: not_started.code };
+    }
+    let timeout_at = policy.timeout_ms.map(|ms| clock.now().plus_ms(ms));
+    let mut timeout = timeout_at.map(|at| clock.sleep_until(at));
+    let mut over = loop {
+        tokio::select! {
+            biased;
+            heard = watch.listen() => match heard {
+                Heard::Trust(ends) => task.trust_until(ends),
+                Heard::Caught(caught) => task.signal(caught),
+                Heard::Halt(halt) => break Over::Halted(halt),
+            },
+            () = rang(&mut timeout) => break Over::TimedOut,
+            end = task.ended() => break Over::Ended(end),
+        }
+    };
+    // what had come to its end before the machine slept is no unknown outcome
+    if !matches!(over, Over::Ended(_))
+        && let Some(end @ TaskEnd::Exited(_)) = without_waiting(task.ended()).await
+    {
+        over = Over::Ended(end);
+    }
+    let grace = Duration::from_millis(policy.kill_after_ms);
+    let inside_the_lease = || grace.min(clock.now().until(watch.control.borrow().trust_ends));
+    let (end, cut) = match over {
+        Over::Ended(end) => (end, None),
+        Over::Halted(Halt::Lost { at_once }) => {
+            let grace = if at_once { Duration::ZERO } else { inside_the_lease() };
+            (task.stop(grace).await, Some(Ending::LeaseLost))
+        }
+        Over::Halted(Halt::Overdue) => (task.stop(Duration::ZERO).await, None),
+        Over::TimedOut => (task.stop(inside_the_lease()).await, Some(Ending::TimedOut)),
+    };
+    task.clear(inside_the_lease()).await;
+    desk.settled(STEPS_PATIENCE).await;
+    match (cut, end, watch.asked_to_end) {
+        (Some(ending), _, _) => ending,
+        (None, TaskEnd::Exited(0), _) => Ending::Succeeded,
+        (None, _, Some(signal)) => Ending::Interrupted { signal },
+        (None, TaskEnd::Exited(code), None) => Ending::Failed { code },
+        (None, TaskEnd::Killed(signal), None) => Ending::Killed { signal },
+    }
+}
+
+async fn rang(timeout: &mut Option<std::pin::Pin<Box<dyn Future<Output = ()> + Send + '_>>>) {
+    match timeout {
+        Some(timeout) => timeout.as_mut().await,
+        None => std::future::pending().await,
+    }
+}
