@@ -126,7 +126,8 @@ async fn stale_scratch(engine: &Engine, runs: &Path) -> Result<Vec<PathBuf>, Tro
         let name = name.to_str()?;
         let of_run =
             [RESULT_SUFFIX, PLAN_SUFFIX, ".sock"].iter().find_map(|suffix| name.strip_suffix(suffix));
-        let nonce: Nonce = of_run?.parse().ok()?;
+        // an item of a batch has its own behind it
+        let nonce: Nonce = of_run?.split('-').next()?.parse().ok()?;
         is_old(&entry).then(|| (nonce, entry.path()))
     };
     let mut stale: Vec<(Nonce, PathBuf)> =
