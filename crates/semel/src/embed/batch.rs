@@ -191,6 +191,7 @@ impl Batch<'_> {
     ) -> impl Future<Output = BatchOutcome<E>> + use<K, T, V, E, F, R, I>
     where
         K: IntoFields,
+        T: Send + Sync,
         V: Serialize,
         F: Fn(BatchItem<T>) -> R,
         R: Future<Output = Result<V, E>>,

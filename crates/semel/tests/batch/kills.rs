@@ -150,3 +150,57 @@ async fn four_runners_that_live_share_the_items_and_seldom_meet() {
     assert!((0..1_000).all(|id| world.effects_of(id) == 1));
     assert!(conflicts < 250, "{conflicts} conflicts");
 }
+
+/// More items than a runner keeps in mind are under way with another, which dies.
+#[tokio::test(start_paused = true)]
+async fn what_is_beyond_the_list_of_busy_items_is_found_in_a_second_pass() {
+    use semel::core::claim::View;
+    use semel::core::entry::Terms;
+    use semel::core::item::{ItemAsk, ItemDecision, Under, claim};
+    use semel::core::record::{Expect, RecordKey, encode};
+    use semel::engine::batch::{Counts, LATER_LIMIT};
+    use semel::engine::lease::ScriptLease;
+    use semel::store::{Change, Durability};
+
+    let clock: Arc<dyn Clock> = SimClock::new();
+    let store: Arc<dyn Store> = Arc::new(Memory::with_clock(Arc::clone(&clock)));
+    let (living, world) = (Living::default(), Arc::<World>::default());
+    let dying = engine(Arc::clone(&store), Arc::clone(&clock), &living, 1);
+    let items = LATER_LIMIT as u64 + 900;
+    let mut plan = plan(8);
+    plan.share = true;
+    let resource = super::world::name("job/runner/1");
+    let held =
+        dying.acquire(std::slice::from_ref(&resource), &plan.policy, &dying.me, "batch").await.unwrap();
+    let ScriptLease::Granted { grant, .. } = held else { panic!() };
+    let lease = dying.lease_of(&resource).await.unwrap().unwrap().record.version;
+    for id in 0..items {
+        let work = plan.work.clone().for_item(super::world::fields(id)).unwrap();
+        let runner = Under { resource: &resource, grant: &grant, lease: &lease, owner: &dying.me };
+        let terms = Terms::of(&plan.policy);
+        let ask = ItemAsk {
+            work: &work,
+            runner,
+            terms: &terms,
+            payload: None,
+            command: None,
+            definition: None,
+            now_ms: 5,
+        };
+        let ItemDecision::Claim(claim) = claim(&View::default(), &ask) else { panic!() };
+        let key = RecordKey::entry(&work);
+        let value = encode(&key, &claim.entry).unwrap();
+        let change = Change::Put { key, expect: Expect::Absent, value, ttl: None };
+        store.swap(&[change], Durability::Durable).await.unwrap();
+    }
+    let heir = engine(store, clock, &living, 2);
+    let dies = async {
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        assert!(world.begun.lock().unwrap().is_empty(), "a live one's items were taken");
+        living.0.lock().unwrap().remove(&1);
+    };
+    let hand = Hand { world: Arc::clone(&world), takes: Duration::ZERO, dice: Dice::new(1) };
+    let (ran, ()) = tokio::join!(super::world::batch(&heir, &plan, numbers(items), &hand), dies);
+    assert_eq!(ran.counts, Counts { done: items, ..Counts::default() });
+    assert!((0..items).all(|id| world.effects_of(id) == 1));
+}

@@ -287,3 +287,17 @@ async fn a_program_does_items_in_steps_and_a_retry_replays_them() {
     let BatchReport::Ran(ran) = ran.report else { panic!() };
     assert_eq!((ran.counts.done, ran.counts.failed), (4, 1));
 }
+
+#[tokio::test]
+async fn retention_forgets_items_as_it_forgets_works() {
+    let (engine, ..) = on_memory(1);
+    let world = Arc::<World>::default();
+    let mut plan = plan(2);
+    plan.policy.remember_ms = Some(0);
+    batch(&engine, &plan, numbers(200), &hand(&world, 0)).await;
+    tokio::time::sleep(Duration::from_millis(5)).await;
+    let swept = engine.sweep(false, &mut |_| {}).await.unwrap();
+    assert_eq!((swept.forgotten, swept.unreadable), (200, 0));
+    let ran = batch(&engine, &plan, numbers(200), &hand(&world, 0)).await;
+    assert_eq!(ran.counts.done, 200);
+}

@@ -322,11 +322,20 @@ pub(crate) async fn entry(engine: &Engine, id: u64) -> Option<Entry> {
 
 /// The items that are done on record.
 pub(crate) async fn done(engine: &Engine, end: u64) -> BTreeSet<u64> {
-    let mut all = BTreeSet::new();
-    for id in 0..end {
-        if entry(engine, id).await.is_some_and(|entry| matches!(entry.state, State::Done { .. })) {
-            all.insert(id);
+    let prefix = RecordKey::items_of(&Work::once(name("job")));
+    let (mut all, mut from) = (BTreeSet::new(), None);
+    loop {
+        let records = engine.store.scan(&prefix, from.as_ref(), 1_000).await.unwrap();
+        for record in &records {
+            let entry: Entry = semel::core::record::decode(&record.key, &record.value).unwrap();
+            let id = entry.work.item()["id"].as_u64().unwrap();
+            if id < end && matches!(entry.state, State::Done { .. }) {
+                all.insert(id);
+            }
+        }
+        from = records.last().map(|record| record.key.clone());
+        if from.is_none() {
+            return all;
         }
     }
-    all
 }

@@ -56,8 +56,8 @@ impl Timer<'_> {
     }
 }
 
-type Looking<'a, D> = Pin<Box<dyn Future<Output = Looked<D>> + 'a>>;
-type Checking<'a, D> = Pin<Box<dyn Future<Output = Rechecked<D>> + 'a>>;
+type Looking<'a, D> = Pin<Box<dyn Future<Output = Looked<D>> + Send + 'a>>;
+type Checking<'a, D> = Pin<Box<dyn Future<Output = Rechecked<D>> + Send + 'a>>;
 
 /// What is under way to the store.
 struct Flights<'a, D> {
@@ -345,7 +345,7 @@ impl Hold<'_> {
     }
 }
 
-impl<'a, D: 'a> Flights<'a, D> {
+impl<'a, D: Send + 'a> Flights<'a, D> {
     fn new() -> Flights<'a, D> {
         Flights {
             swap: None,

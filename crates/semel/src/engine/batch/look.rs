@@ -18,6 +18,7 @@ use super::super::Engine;
 use super::super::run::without_waiting;
 use super::super::view::{LookError, seen_entry};
 use super::{Bad, Item, ItemSource};
+use crate::store::Record;
 
 /// Items that are looked at together.
 pub(super) const PAGE: usize = 256;
@@ -103,21 +104,34 @@ pub(super) type Looked<D> = Result<Vec<Found<D>>, (Vec<Unseen<D>>, LookError)>;
 
 /// Look at these items, and at the leases of the runners that are at them. On error they are handed back.
 pub(super) async fn look<D>(engine: &Engine, grant: &Grant, unseen: Vec<Unseen<D>>) -> Looked<D> {
-    match load(engine, grant, &unseen).await {
-        Ok((glances, leases)) => Ok(unseen
-            .into_iter()
-            .zip(glances)
-            .map(|(Unseen { item, record, unanswered, met, again }, glance)| match glance {
-                Stands::Done { ours } => Found::Done(item, Known { ours, met, again }),
-                Stands::Entry(seen) => {
-                    let leases = Arc::clone(&leases);
-                    let fresh = true;
-                    Found::Look(Candidate { item, record, seen, leases, unanswered, met, again, fresh })
-                }
-            })
-            .collect()),
-        Err(why) => Err((unseen, why)),
-    }
+    let keys: Vec<RecordKey> = unseen.iter().map(|unseen| unseen.record.clone()).collect();
+    let loaded = match engine.store.load(&keys).await {
+        Ok(loaded) => loaded,
+        Err(why) => return Err((unseen, why.into())),
+    };
+    let (stands, runners) = match glance(&unseen, loaded.records, grant) {
+        Ok(found) => found,
+        Err(why) => return Err((unseen, why.into())),
+    };
+    let leases = match runners.is_empty() {
+        true => Vec::new(),
+        false => match engine.look(None, &runners).await {
+            Ok(view) => view.leases,
+            Err(why) => return Err((unseen, why)),
+        },
+    };
+    let leases = Arc::new(leases);
+    let found = unseen.into_iter().zip(stands).map(|(unseen, stands)| {
+        let Unseen { item, record, unanswered, met, again } = unseen;
+        match stands {
+            Stands::Done { ours } => Found::Done(item, Known { ours, met, again }),
+            Stands::Entry(seen) => {
+                let (leases, fresh) = (Arc::clone(&leases), true);
+                Found::Look(Candidate { item, record, seen, leases, unanswered, met, again, fresh })
+            }
+        }
+    });
+    Ok(found.collect())
 }
 
 #[allow(clippy::large_enum_variant)] // as many as a page has
@@ -126,23 +140,22 @@ enum Stands {
     Entry(Option<Seen<Entry>>),
 }
 
-async fn load<D>(
-    engine: &Engine,
-    grant: &Grant,
+/// What the records say, and whose leases must be looked at too.
+fn glance<D>(
     unseen: &[Unseen<D>],
-) -> Result<(Vec<Stands>, Leases), LookError> {
-    let keys: Vec<RecordKey> = unseen.iter().map(|unseen| unseen.record.clone()).collect();
-    let loaded = engine.store.load(&keys).await?;
+    records: Vec<Option<Record>>,
+    grant: &Grant,
+) -> Result<(Vec<Stands>, Vec<Name>), RecordError> {
     let mut runners = BTreeSet::new();
-    let mut looked = Vec::with_capacity(keys.len());
-    for (record, unseen) in loaded.records.into_iter().zip(unseen) {
+    let mut stands = Vec::with_capacity(unseen.len());
+    for (record, unseen) in records.into_iter().zip(unseen) {
         let Some(record) = record else {
-            looked.push(Stands::Entry(None));
+            stands.push(Stands::Entry(None));
             continue;
         };
         match item::glance(&record.value, unseen.item.payload.as_ref(), grant) {
-            Glance::Done => looked.push(Stands::Done { ours: false }),
-            Glance::Repeated => looked.push(Stands::Done { ours: true }),
+            Glance::Done => stands.push(Stands::Done { ours: false }),
+            Glance::Repeated => stands.push(Stands::Done { ours: true }),
             Glance::Look => {
                 let seen = seen_entry(&record)?;
                 if let State::Running { resource, grant: running } = &seen.value.state
@@ -150,16 +163,11 @@ async fn load<D>(
                 {
                     runners.insert(resource.clone());
                 }
-                looked.push(Stands::Entry(Some(seen)));
+                stands.push(Stands::Entry(Some(seen)));
             }
         }
     }
-    let mut leases = Vec::new();
-    if !runners.is_empty() {
-        let runners: Vec<Name> = runners.into_iter().collect();
-        leases = engine.look(None, &runners).await?.leases;
-    }
-    Ok((looked, Arc::new(leases)))
+    Ok((stands, runners.into_iter().collect()))
 }
 
 /// Reads the input page by page, and looks at each page while the next one is read.

@@ -103,7 +103,7 @@ pub struct Bad {
 /// Where the items come from.
 pub trait ItemSource {
     /// What the doer needs of an item.
-    type Data;
+    type Data: Send;
     /// The next one. What it returns may be dropped at any await and asked for again: no item may be lost by that.
     fn next(&mut self) -> impl Future<Output = Option<Result<ItemIn<Self::Data>, Bad>>>;
     /// Begin again. `false` if that cannot be.
@@ -116,7 +116,7 @@ pub trait ItemSource {
 #[derive(Clone, Debug)]
 pub struct Iterated<I>(pub I);
 
-impl<D, I: Iterator<Item = Result<ItemIn<D>, Bad>>> ItemSource for Iterated<I> {
+impl<D: Send, I: Iterator<Item = Result<ItemIn<D>, Bad>>> ItemSource for Iterated<I> {
     type Data = D;
 
     fn next(&mut self) -> impl Future<Output = Option<Result<ItemIn<D>, Bad>>> {

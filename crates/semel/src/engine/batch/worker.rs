@@ -152,7 +152,7 @@ pub(super) async fn work<D, T: Task>(
     };
     let (ending, failed_tries) = match settled {
         Some(ending) => (ending, 0),
-        None => tries(site, &claimed, &mut watch, &mut task, &mut begin, &desk).await,
+        None => tries(site, claimed.seen.value.failures, &mut watch, &mut task, &mut begin, &desk).await,
     };
     if let Some(service) = service {
         service.close().await;
@@ -189,9 +189,9 @@ async fn probe(watch: &mut Watch, task: &mut impl Task, begin: &Begin) -> Option
 }
 
 /// Try it, and again as the policy says.
-async fn tries<D>(
+async fn tries(
     site: &Site<'_>,
-    claimed: &Claimed<D>,
+    failures: u32,
     watch: &mut Watch,
     task: &mut impl Task,
     begin: &mut Begin,
@@ -203,7 +203,7 @@ async fn tries<D>(
     loop {
         begin.attempt = first.saturating_add(tries);
         let ending = attempt(site, watch, task, begin, desk).await;
-        let failures = claimed.seen.value.failures.saturating_add(tries).saturating_add(1);
+        let failures = failures.saturating_add(tries).saturating_add(1);
         let again = ending.is_failure()
             && !matches!(ending, Ending::NotStarted { .. })
             && desk.blocked().is_none()
