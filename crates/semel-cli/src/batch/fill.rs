@@ -59,6 +59,11 @@ impl ItemFill {
         Ok(())
     }
 
+    /// Whether this item has what is asked of it. Said before its claim, it is no failure of the item.
+    pub(crate) fn check_item(&self, batch: &Work, item: &Item) -> Result<(), Fault> {
+        self.argv(&OsString::new(), batch, item).map(drop)
+    }
+
     /// The words of the command for an item; `work` is the item's.
     pub(crate) fn argv(&self, program: &OsString, work: &Work, item: &Item) -> Result<Vec<OsString>, Fault> {
         let mut argv = Vec::with_capacity(self.arguments.len() + 1);

@@ -26,13 +26,16 @@ pub(crate) struct Source {
     items: Items,
     from: From,
     reading: Reading,
+    /// What all items belong to, and the command: an item that lacks what is asked of it is no item of this batch.
+    batch: Work,
+    fill: ItemFill,
     /// The input could not be read to its end.
     pub(crate) broken: bool,
 }
 
 impl Source {
-    pub(crate) fn new(items: Items, from: From, reading: Reading) -> Source {
-        Source { items, from, reading, broken: false }
+    pub(crate) fn new(items: Items, from: From, reading: Reading, batch: Work, fill: ItemFill) -> Source {
+        Source { items, from, reading, batch, fill, broken: false }
     }
 }
 
@@ -51,12 +54,15 @@ impl ItemSource for Source {
 
     async fn next(&mut self) -> Option<Result<ItemIn<Item>, Bad>> {
         Some(match self.items.next()? {
-            Next::Item(item) => match item.payload(self.items.keys()) {
-                Ok(payload) => {
-                    Ok(ItemIn { fields: item.key.clone(), payload, line: line(item.at), data: item })
+            Next::Item(item) => {
+                match self.fill.check_item(&self.batch, &item).and_then(|()| item.payload(self.items.keys()))
+                {
+                    Ok(payload) => {
+                        Ok(ItemIn { fields: item.key.clone(), payload, line: line(item.at), data: item })
+                    }
+                    Err(fault) => Err(bad(&fault)),
                 }
-                Err(fault) => Err(bad(&fault)),
-            },
+            }
             Next::Bad(fault) => Err(bad(&fault)),
             Next::Broken(fault) => {
                 self.broken = true;

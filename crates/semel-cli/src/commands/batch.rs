@@ -56,6 +56,8 @@ pub(crate) fn run(common: &Common, args: &BatchArgs, around: &Surroundings) -> R
         end: 0,
         summary: told.summary,
     };
+    let source =
+        Source::new(items, batch.from.clone(), batch.reading.clone(), batch.work.clone(), fill.clone());
     let mut commands = Commands {
         program: batch.command.clone(),
         fill,
@@ -66,7 +68,6 @@ pub(crate) fn run(common: &Common, args: &BatchArgs, around: &Surroundings) -> R
         joblog,
         voice,
     };
-    let source = Source::new(items, batch.from.clone(), batch.reading.clone());
     let runtime = runtime()?;
     let report = runtime.block_on(async {
         let signals = semel_supervise::Signals::install();
@@ -248,7 +249,9 @@ impl Watch {
         if let Some(why) = stopped(&batched.stopped) {
             voice.say(&format!("{job}: {why}"));
         }
-        if let Some(left) = joblog.map(Joblog::left_over).filter(|left| *left > 0) {
+        // what was on record already asked for no row: as many may be theirs
+        let left = joblog.map(|log| log.left_over().saturating_sub(counts.skipped));
+        if let Some(left) = left.filter(|left| *left > 0) {
             voice.say(&format!("{left} rows of the joblog belong to no item of this input"));
         }
         let taken = self.failed_to.take().map(FailedTo::finish).transpose();

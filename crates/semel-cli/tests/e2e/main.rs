@@ -25,6 +25,7 @@
 //! | `push` | fenced pushes to git |
 //! | `schedule`, `year` | slots from schedules; weeks of two unreliable schedulers |
 //! | `advise` | ttl, timeout and grace from what was measured |
+//! | `batch`, `batch_input`, `batch_kills` | items from a file, each once, however often it dies |
 //! | `leases`, `cost` | leases for scripts; syncs and memory |
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
@@ -35,6 +36,9 @@ mod advise;
 mod any_words;
 mod arguments;
 mod bad_words;
+mod batch;
+mod batch_input;
+mod batch_kills;
 #[cfg(feature = "crash-points")]
 mod catch_up;
 mod config;
