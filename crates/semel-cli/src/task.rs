@@ -144,6 +144,11 @@ impl<'a> CommandTask<'a> {
         }
     }
 
+    /// Say what went wrong with it.
+    pub(crate) fn say(&self, why: &str) {
+        self.voice.say(why);
+    }
+
     /// Of an item of a batch.
     pub(crate) fn for_item(self, key: &Key, text: Vec<u8>, stdin: bool) -> CommandTask<'a> {
         let name = key.to_string().chars().take(ITEM_DIGITS).collect();

@@ -130,7 +130,14 @@ pub(crate) enum ItemTask<'a> {
 impl Task for ItemTask<'_> {
     async fn start(&mut self, begin: &Begin, desk: &Arc<Desk>) -> Result<(), NotStarted> {
         match self {
-            ItemTask::Command(task) => task.start(begin, desk).await,
+            ItemTask::Command(task) => {
+                let started = task.start(begin, desk).await;
+                if let Err(NotStarted { why, .. }) = &started {
+                    // the entry has only the code
+                    task.say(why);
+                }
+                started
+            }
             ItemTask::Before(_) => Ok(()),
             ItemTask::Not(why) => Err(NotStarted { code: exit::INPUT.into(), why: why.clone() }),
         }

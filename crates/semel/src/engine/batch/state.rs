@@ -59,7 +59,7 @@ pub(super) struct State<'a, D> {
     /// Of a second pass: items that are owed, and those that were met.
     second: Option<(u64, u64)>,
     /// What an item and a commit take, in microseconds: a mean that forgets.
-    item_us: u64,
+    item_us: Option<u64>,
     commit_us: u64,
     pub(super) trust_ends: Moment,
 }
@@ -84,7 +84,7 @@ impl<'a, D> State<'a, D> {
             stopping: None,
             breaker: Breaker::new(plan.stop_after, plan.pause_ms),
             second: None,
-            item_us: 1_000,
+            item_us: None,
             commit_us: 1_000,
             trust_ends,
         }
@@ -98,14 +98,15 @@ impl<'a, D> State<'a, D> {
         (self.tell)(BatchEvent::Item { item, fate });
     }
 
-    /// How many items are to be claimed and not begun: one for each worker; more where many end within a commit, unless
-    /// a person would be asked about each that is lost.
+    /// How many items are to be claimed and not begun: one for each worker; more where many are known to end within a
+    /// commit, unless a person would be asked about each that is lost, or another runner could do them meanwhile.
     fn ahead(&self) -> usize {
         let workers = self.site.plan.workers;
+        let Some(item_us) = self.item_us.filter(|_| !self.site.plan.share) else { return workers };
         if self.terms.on_lost == OnLost::Hold {
             return workers;
         }
-        let times = (self.commit_us / self.item_us.max(1)).clamp(1, AHEAD);
+        let times = (self.commit_us / item_us.max(1)).clamp(1, AHEAD);
         workers.saturating_mul(usize::try_from(times).unwrap_or(1))
     }
 
@@ -369,7 +370,8 @@ impl<'a, D> State<'a, D> {
             (self.tell)(BatchEvent::Runner(super::super::Event::Unreachable(&why)));
         }
         let took = began.until(self.site.engine.clock.now()).as_micros();
-        self.item_us = (self.item_us * 7 + u64::try_from(took).unwrap_or(u64::MAX / 8).min(u64::MAX / 8)) / 8;
+        let took = u64::try_from(took).unwrap_or(u64::MAX / 8).min(u64::MAX / 8);
+        self.item_us = Some(self.item_us.map_or(took, |item_us| (item_us * 7 + took) / 8));
         let well = match &outcome.ending {
             ending if ending.is_success() => Some(true),
             ending if ending.is_failure() => Some(false),
