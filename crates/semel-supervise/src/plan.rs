@@ -3,24 +3,41 @@
 use std::ffi::{CString, OsStr, OsString, c_char};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStrExt;
 
 use crate::cgroup::Leaf;
 use crate::spec::{Contain, Output, SpawnError, Spec, Stdin};
 use crate::sys;
 
 /// A NULL-terminated array of C strings, as execve wants it.
+///
+/// All are in one block: after a fork each page that is written to is copied first, and to free many small strings writes
+/// to many pages.
 pub(crate) struct Strings {
-    // The pointers point into these.
-    _owned: Vec<CString>,
+    // The pointers point into it.
+    _block: Vec<u8>,
     pointers: Vec<*const c_char>,
 }
 
 impl Strings {
-    fn new(owned: Vec<CString>) -> Strings {
-        let mut pointers: Vec<_> = owned.iter().map(|text| text.as_ptr()).collect();
+    /// Each string is its parts, one after the other.
+    fn new<'a, const PARTS: usize>(
+        all: impl Iterator<Item = [&'a OsStr; PARTS]>,
+    ) -> Result<Strings, SpawnError> {
+        let (mut block, mut starts) = (Vec::new(), Vec::new());
+        for parts in all {
+            starts.push(block.len());
+            for part in parts {
+                check_no_nul(part)?;
+                block.extend_from_slice(part.as_bytes());
+            }
+            block.push(0);
+        }
+        // Only now: while it grows, the block moves.
+        let string = |start: &usize| block.get(*start..).map(|rest| rest.as_ptr().cast());
+        let mut pointers: Vec<*const c_char> = starts.iter().filter_map(string).collect();
         pointers.push(std::ptr::null());
-        Strings { _owned: owned, pointers }
+        Ok(Strings { _block: block, pointers })
     }
 
     pub(crate) fn as_ptr(&self) -> *const *const c_char {
@@ -61,10 +78,11 @@ pub(crate) struct Plan {
 impl Plan {
     pub(crate) fn new(spec: Spec) -> Result<Plan, SpawnError> {
         let program = c_string(spec.program.as_os_str())?;
-        let argv = c_strings(spec.argv.iter().map(OsString::as_os_str))?;
-        let mut sh_argv = vec![c_string("/bin/sh".as_ref())?, program.clone()];
-        sh_argv.extend(argv.iter().skip(1).cloned());
-        let env: Vec<_> = spec.env.into_iter().map(|(name, value)| assignment(name, &value)).collect();
+        let argv = Strings::new(spec.argv.iter().map(|word| [word.as_os_str()]))?;
+        let sh = [OsStr::new("/bin/sh"), spec.program.as_os_str()].into_iter();
+        let sh_argv = Strings::new(sh.chain(spec.argv.iter().skip(1).map(OsString::as_os_str)).map(|w| [w]))?;
+        let assignments = spec.env.iter().map(|(name, value)| [name.as_os_str(), OsStr::new("="), value]);
+        let envp = Strings::new(assignments)?;
 
         let mut held = Vec::new();
         let stdin = match spec.stdin {
@@ -85,9 +103,9 @@ impl Plan {
         let at_terminal = stdio.iter().any(|fd| unsafe { libc::tcgetpgrp(*fd) } > 0);
         let mut plan = Plan {
             name: c_string(crate::process::keeper_name(&spec.tag).as_ref())?,
-            argv: Strings::new(argv),
-            sh_argv: Strings::new(sh_argv),
-            envp: Strings::new(c_strings(env.iter().map(OsString::as_os_str))?),
+            argv,
+            sh_argv,
+            envp,
             cwd: spec.cwd.map(|cwd| c_string(cwd.as_os_str())).transpose()?,
             program,
             stdio,
@@ -119,15 +137,8 @@ fn c_string(text: &OsStr) -> Result<CString, SpawnError> {
     CString::new(text.as_bytes()).map_err(|error| SpawnError::system("arguments", error.into()))
 }
 
-fn c_strings<'a>(all: impl Iterator<Item = &'a OsStr>) -> Result<Vec<CString>, SpawnError> {
-    all.map(c_string).collect()
-}
-
-fn assignment(name: OsString, value: &OsStr) -> OsString {
-    let mut bytes = name.into_vec();
-    bytes.push(b'=');
-    bytes.extend_from_slice(value.as_bytes());
-    OsString::from_vec(bytes)
+fn check_no_nul(text: &OsStr) -> Result<(), SpawnError> {
+    if text.as_bytes().contains(&0) { c_string(text).map(drop) } else { Ok(()) }
 }
 
 fn is_open(fd: RawFd) -> bool {

@@ -105,7 +105,8 @@ impl<'a, D> State<'a, D> {
         if self.terms.on_lost == OnLost::Hold {
             return workers;
         }
-        let times = (self.commit_us / self.item_us.max(1)).clamp(1, AHEAD);
+        // what ends during one commit, and what ends during the next: a claim waits for the one that is under way
+        let times = self.commit_us.saturating_mul(2).div_ceil(self.item_us.max(1)).clamp(1, AHEAD);
         workers.saturating_mul(usize::try_from(times).unwrap_or(1))
     }
 
