@@ -9,15 +9,20 @@ use crate::dist;
 use crate::stats::{Ratio, median, quantile};
 use crate::tools::{call, cargo, install_missing};
 
+mod batch;
 mod steps;
 
 struct Options {
     rounds: usize,
     entries: u64,
+    /// Done items of a batch that is resumed.
+    items: u64,
+    /// Take what `cargo build --release` makes for the released binary: figures at once, and not the final ones.
+    plain: bool,
 }
 
 pub(crate) fn run(words: &[String]) -> Result<(), String> {
-    let mut options = Options { rounds: 200, entries: 5_000_000 };
+    let mut options = Options { rounds: 200, entries: 5_000_000, items: 200_000, plain: false };
     let mut names = Vec::new();
     let mut words = words.iter();
     while let Some(word) = words.next() {
@@ -27,10 +32,12 @@ pub(crate) fn run(words: &[String]) -> Result<(), String> {
         match word.as_str() {
             "--rounds" => options.rounds = usize::try_from(number(words.next())?).unwrap_or(usize::MAX),
             "--entries" => options.entries = number(words.next())?,
-            "run" | "ledger" | "memory" | "sqlite" | "steps" | "all" => names.push(word.as_str()),
+            "--plain" => options.plain = true,
+            "--items" => options.items = number(words.next())?,
+            "run" | "ledger" | "memory" | "sqlite" | "steps" | "batch" | "all" => names.push(word.as_str()),
             other => {
                 return Err(format!(
-                    "there is no bench {other:?}: use run, ledger, memory, sqlite, steps or all"
+                    "there is no bench {other:?}: use run, ledger, memory, sqlite, steps, batch or all"
                 ));
             }
         }
@@ -38,7 +45,7 @@ pub(crate) fn run(words: &[String]) -> Result<(), String> {
     let all = names.is_empty() || names.contains(&"all") || names.contains(&"run");
     install_missing()?;
     call(cargo().args(["build", "--quiet", "--release", "-p", "semel-cli", "-p", "xtask", "--bins"]))?;
-    let stage = Stage::new()?;
+    let stage = Stage::new(options.plain)?;
     if all {
         stage.runs(&options)?;
     }
@@ -50,6 +57,9 @@ pub(crate) fn run(words: &[String]) -> Result<(), String> {
     }
     if names.contains(&"steps") || names.contains(&"all") {
         stage.steps()?;
+    }
+    if names.contains(&"batch") || names.contains(&"all") {
+        stage.batch(&options)?;
     }
     if names.contains(&"sqlite") || names.contains(&"all") {
         call(cargo().args(["run", "--quiet", "--release", "-p", "semel", "--example", "bench_sqlite"]))?;
@@ -73,9 +83,9 @@ impl Drop for Stage {
 }
 
 impl Stage {
-    fn new() -> Result<Stage, String> {
-        let released = dist::build()?;
+    fn new(plain: bool) -> Result<Stage, String> {
         let target = dist::target_dir()?;
+        let released = if plain { target.join("release/semel") } else { dist::build()? };
         let dir = target.join(format!("bench-{}", std::process::id()));
         fs::create_dir_all(&dir).map_err(|why| format!("{}: {why}", dir.display()))?;
         Ok(Stage { dir, built: target.join("release"), released })
@@ -208,9 +218,16 @@ type Contestant<'a> = &'a mut dyn FnMut(usize) -> Command;
 /// Each contestant once per round, in turns, another one first each time: who comes after whom matters. The first
 /// rounds only warm up. Seconds, per contestant.
 fn turns(rounds: usize, contestants: &mut [Contestant<'_>]) -> Result<Vec<Vec<f64>>, String> {
-    const WARM_UP: usize = 5;
+    turns_after(5, rounds, contestants)
+}
+
+fn turns_after(
+    warm_up: usize,
+    rounds: usize,
+    contestants: &mut [Contestant<'_>],
+) -> Result<Vec<Vec<f64>>, String> {
     let mut times = vec![Vec::with_capacity(rounds); contestants.len()];
-    for round in 0..rounds + WARM_UP {
+    for round in 0..rounds + warm_up {
         for turn in 0..contestants.len() {
             let who = (round + turn) % contestants.len();
             let mut command = contestants[who](round);
@@ -218,7 +235,7 @@ fn turns(rounds: usize, contestants: &mut [Contestant<'_>]) -> Result<Vec<Vec<f6
             let began = Instant::now();
             command.status().map_err(|why| format!("{command:?}: {why}"))?;
             let took = began.elapsed().as_secs_f64();
-            if round >= WARM_UP {
+            if round >= warm_up {
                 times[who].push(took);
             }
         }

@@ -14,8 +14,9 @@ use std::process::ExitCode;
 
 const USAGE: &str = "\
 cargo xtask test [FILTER…]      install what the tests need, run every test, name every skip
-cargo xtask bench [run|ledger|memory|sqlite|steps|all] [--rounds N] [--entries N]
-                                ratios against a floor or a peer, interleaved in one go
+cargo xtask bench [run|ledger|memory|sqlite|steps|batch|all] [--rounds N] [--entries N] [--items N] [--plain]
+                                ratios against a floor or a peer, interleaved in one go; --plain: of a plain release
+                                build, without waiting for `dist`
 cargo xtask dist                the binary as it is released: on Linux, linked statically
 cargo xtask torture [model] [sinks] [year] [--rounds N]
                                 what takes minutes or hours: the model check with wider bounds; zombies at every

@@ -321,7 +321,12 @@ impl Task for CommandTask<'_> {
         spec.cwd.clone_from(&self.command.site.directory);
         spec.tag = begin.grant.nonce.to_string();
         spec.deadline = self.deadline;
-        let tree = Tree::spawn(spec).map_err(|why| not_started(&why))?;
+        let tree = match &self.item {
+            // others are under way meanwhile
+            Some(_) => Tree::start(spec).await,
+            None => Tree::spawn(spec),
+        };
+        let tree = tree.map_err(|why| not_started(&why))?;
         self.voice.detail(|| {
             format!("pid {} started, its tree held by {}", tree.pid(), tree.containment().as_str())
         });

@@ -93,6 +93,29 @@ impl Tree {
     ///
     /// Must be called inside a tokio runtime with I/O enabled. Makes this process a child subreaper.
     pub fn spawn(spec: Spec) -> Result<Tree, SpawnError> {
+        let (mut tree, ours, program) = Tree::fork(spec)?;
+        let news = match tree.inbox.receive(ours.as_raw_fd()) {
+            Received::Message(bytes) => News::decode(bytes),
+            Received::Nothing | Received::Closed => None,
+        };
+        match news {
+            Some(News::Started { .. }) => tree.watch(ours)?,
+            _ => drop(ours),
+        }
+        tree.started(news, program)
+    }
+
+    /// As [`spawn`](Tree::spawn), but others get the thread until the exec has succeeded or failed: for those who start
+    /// many. Whoever drops the future ends what was started.
+    pub async fn start(spec: Spec) -> Result<Tree, SpawnError> {
+        let (mut tree, ours, program) = Tree::fork(spec)?;
+        tree.watch(ours)?;
+        let news = tree.receive().await;
+        tree.started(news, program)
+    }
+
+    /// Fork the keeper. From here on, dropping our end of its socket makes it end everything.
+    fn fork(spec: Spec) -> Result<(Tree, OwnedFd, PathBuf), SpawnError> {
         tokio::runtime::Handle::try_current()
             .map_err(|error| SpawnError::system("runtime", io::Error::other(error)))?;
         let program = spec.program.clone();
@@ -108,48 +131,47 @@ impl Tree {
                 return Err(SpawnError::system("fork", error));
             }
         };
-        drop(theirs);
-        let (shares_terminal, group_only) = (plan.joins_group, plan.group_only);
-        let leaf = plan.leaf.take();
-        drop(plan);
-        // From here on, dropping `ours` makes the keeper end everything.
-        let mut inbox = Inbox::default();
-        let news = match inbox.receive(ours.as_raw_fd()) {
-            Received::Message(bytes) => News::decode(bytes),
-            Received::Nothing | Received::Closed => None,
-        };
-        let Some(News::Started { pid, in_cgroup }) = news else {
-            drop(ours);
-            reap_keeper(&keeper);
-            return Err(match news {
-                Some(News::Failed { stage, errno }) => explain(stage, errno, program),
-                _ => {
-                    orphans::end(&keeper, leaf.as_ref());
-                    SpawnError::system("keeper", io::ErrorKind::BrokenPipe.into())
-                }
-            });
-        };
-        let socket = sys::set_nonblocking(ours.as_raw_fd())
-            .and_then(|()| sys::watch(ours))
-            .map_err(|error| SpawnError::system("epoll", error));
-        let mut tree = Tree {
-            pid,
+        let tree = Tree {
+            pid: 0,
             keeper,
-            containment: match (group_only, in_cgroup) {
-                (true, _) => Containment::Group,
-                (false, true) => Containment::Cgroup,
-                (false, false) => Containment::Subreaper,
-            },
-            shares_terminal,
-            leaf: leaf.filter(|_| in_cgroup),
+            containment: if plan.group_only { Containment::Group } else { Containment::Subreaper },
+            shares_terminal: plan.joins_group,
+            leaf: plan.leaf.take(),
             socket: None,
-            inbox,
+            inbox: Inbox::default(),
             ended: None,
             gone: None,
             reaped: false,
         };
-        tree.socket = Some(socket?);
-        Ok(tree)
+        Ok((tree, ours, program))
+    }
+
+    fn watch(&mut self, ours: OwnedFd) -> Result<(), SpawnError> {
+        let socket = sys::set_nonblocking(ours.as_raw_fd()).and_then(|()| sys::watch(ours));
+        self.socket = Some(socket.map_err(|error| SpawnError::system("epoll", error))?);
+        Ok(())
+    }
+
+    /// The keeper's first word.
+    fn started(mut self, news: Option<News>, program: PathBuf) -> Result<Tree, SpawnError> {
+        let Some(News::Started { pid, in_cgroup }) = news else {
+            self.socket = None;
+            self.reap();
+            return Err(match news {
+                Some(News::Failed { stage, errno }) => explain(stage, errno, program),
+                _ => {
+                    orphans::end(&self.keeper, self.leaf.as_ref());
+                    SpawnError::system("keeper", io::ErrorKind::BrokenPipe.into())
+                }
+            });
+        };
+        self.pid = pid;
+        if !in_cgroup {
+            self.leaf = None;
+        } else if self.containment == Containment::Subreaper {
+            self.containment = Containment::Cgroup;
+        }
+        Ok(self)
     }
 
     /// The command's process id.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use semel_supervise::{Contain, Containment, Exit, SpawnError, Spec, Tree};
 
-use crate::support::{Mark, capture, containments, group_of, sh, spec};
+use crate::support::{Mark, capture, containments, group_of, sh, spec, within};
 
 async fn output_of(mut spec: Spec) -> String {
     let out = capture(&mut spec);
@@ -42,6 +42,36 @@ async fn what_is_not_there_is_127_and_what_cannot_be_executed_126() {
     let widow = run(file(dir.path(), "widow", "#!/no/such/interpreter\n", 0o755));
     assert_eq!(widow.exit_code(), Some(126), "its interpreter is missing: {widow}");
     assert_eq!(absent.to_string().lines().count(), 1);
+}
+
+#[tokio::test]
+async fn many_start_at_once_on_one_thread_and_each_failure_is_its_own() {
+    let mark = Mark::new();
+    let good = |code: u8| Tree::start(sh(&mark, &format!("exit {code}")));
+    let absent = Tree::start(Spec::new("/no/such/file", vec!["x".into()]));
+    let (first, absent, second) = tokio::join!(good(3), absent, good(4));
+    assert_eq!(absent.unwrap_err().exit_code(), Some(127));
+    for (tree, code) in [(first, 3), (second, 4)] {
+        let mut tree = tree.unwrap();
+        assert_eq!(tree.wait().await.exit, Some(Exit::Code(code)));
+        assert_eq!(tree.finish(Duration::ZERO).await.count, 0);
+    }
+}
+
+#[tokio::test]
+async fn a_start_that_nobody_waits_for_is_ended() {
+    for contain in containments() {
+        let mark = Mark::new();
+        let mut spec = sh(&mark, "sleep 600");
+        spec.contain = contain;
+        // polled once: forked, and not heard of
+        tokio::select! {
+            biased;
+            _ = Tree::start(spec) => {}
+            () = std::future::ready(()) => {}
+        }
+        within(Duration::from_secs(10), "its end", || mark.alive().is_empty());
+    }
 }
 
 #[tokio::test]
