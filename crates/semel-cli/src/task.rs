@@ -380,6 +380,9 @@ impl Task for CommandTask<'_> {
         if let Err(why) = self.lay_out_plan(begin) {
             return Probed::Unknown(format!("the probe was not asked: cannot write the plan: {why}"));
         }
+        if let Err(why) = self.lay_out_item(begin) {
+            return Probed::Unknown(format!("the probe was not asked: cannot write the item: {why}"));
+        }
         match &self.probe {
             Some(probe) => {
                 let directory = self.command.site.directory.as_deref();

@@ -35,6 +35,7 @@ mod advise;
 mod any_words;
 mod arguments;
 mod bad_words;
+mod batch_input;
 #[cfg(feature = "crash-points")]
 mod catch_up;
 mod config;
