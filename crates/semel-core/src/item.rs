@@ -217,6 +217,10 @@ pub fn give_back(claimed: &Entry, grant: &Grant, after_lost: bool, now_ms: u64) 
         0 => State::Open { torn: after_lost },
         _ => State::Failed { torn: after_lost },
     };
+    if next.attempts == 0 {
+        // nothing was ever done with it: it may be put right before it is given again
+        next.payload = None;
+    }
     next.changed_ms = now_ms;
     Some(next)
 }

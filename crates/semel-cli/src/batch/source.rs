@@ -11,31 +11,78 @@ use semel::engine::desk::Desk;
 use semel::engine::{Begin, Caught, NotStarted, Probed, Task, TaskEnd};
 use semel_core::work::Work;
 use serde_json::{Value, json};
+use tokio::sync::mpsc;
 
 use super::fill::ItemFill;
 use super::input::{From, Items, Next, Reading};
-use super::item::{At, Fault, Item};
+use super::item::{At, Fault, Item, Keys};
 use super::joblog::Joblog;
 use crate::exit;
 use crate::out::Voice;
 use crate::plan::{Probe, Program, Surroundings};
 use crate::task::CommandTask;
 
-/// The items of an input.
+/// How many items are read ahead.
+const AHEAD: usize = 256;
+
+type Ready = Result<ItemIn<Item>, Bad>;
+
+/// The items of an input, read by a thread of its own: a pipe that has nothing to say for an hour must not keep the
+/// heartbeat, the signals and the outcomes of what is under way. The thread ends with the input, or with the process.
 pub(crate) struct Source {
-    items: Items,
+    ahead: mpsc::Receiver<Ready>,
     from: From,
     reading: Reading,
-    /// What all items belong to, and the command: an item that lacks what is asked of it is no item of this batch.
-    batch: Work,
-    fill: ItemFill,
-    /// The input could not be read to its end.
-    pub(crate) broken: bool,
+    /// What is asked of each item: one that lacks it is no item of this batch.
+    wanted: Wanted,
+    /// It is a file that can be read twice: a pipe that is opened again is empty, or waits for a writer.
+    is_file: bool,
 }
 
 impl Source {
-    pub(crate) fn new(items: Items, from: From, reading: Reading, batch: Work, fill: ItemFill) -> Source {
-        Source { items, from, reading, batch, fill, broken: false }
+    pub(crate) fn new(
+        items: Items,
+        from: From,
+        reading: Reading,
+        batch: Work,
+        fill: ItemFill,
+    ) -> std::io::Result<Source> {
+        let wanted = Wanted { batch, fill };
+        let is_file = matches!(from, From::File(_)) && items.bytes.is_some();
+        Ok(Source { ahead: read_ahead(items, wanted.clone())?, from, reading, wanted, is_file })
+    }
+}
+
+/// The work that all items belong to, and the command.
+#[derive(Clone)]
+struct Wanted {
+    batch: Work,
+    fill: ItemFill,
+}
+
+fn read_ahead(mut items: Items, wanted: Wanted) -> std::io::Result<mpsc::Receiver<Ready>> {
+    let (to, ahead) = mpsc::channel(AHEAD);
+    std::thread::Builder::new().name("input".to_owned()).spawn(move || {
+        while let Some(next) = items.next() {
+            if to.blocking_send(ready(next, items.keys(), &wanted)).is_err() {
+                return;
+            }
+        }
+    })?;
+    Ok(ahead)
+}
+
+fn ready(next: Next, keys: &Keys, wanted: &Wanted) -> Ready {
+    match next {
+        Next::Item(item) => {
+            match wanted.fill.check_item(&wanted.batch, &item).and_then(|()| item.payload(keys)) {
+                Ok(payload) => {
+                    Ok(ItemIn { fields: item.key.clone(), payload, line: line(item.at), data: item })
+                }
+                Err(fault) => Err(bad(&fault)),
+            }
+        }
+        Next::Bad(fault) | Next::Broken(fault) => Err(bad(&fault)),
     }
 }
 
@@ -52,29 +99,19 @@ fn bad(fault: &Fault) -> Bad {
 impl ItemSource for Source {
     type Data = Item;
 
-    async fn next(&mut self) -> Option<Result<ItemIn<Item>, Bad>> {
-        Some(match self.items.next()? {
-            Next::Item(item) => {
-                match self.fill.check_item(&self.batch, &item).and_then(|()| item.payload(self.items.keys()))
-                {
-                    Ok(payload) => {
-                        Ok(ItemIn { fields: item.key.clone(), payload, line: line(item.at), data: item })
-                    }
-                    Err(fault) => Err(bad(&fault)),
-                }
-            }
-            Next::Bad(fault) => Err(bad(&fault)),
-            Next::Broken(fault) => {
-                self.broken = true;
-                Err(bad(&fault))
-            }
-        })
+    async fn next(&mut self) -> Option<Ready> {
+        // the runtime's own turns would cut the pages short
+        tokio::task::unconstrained(self.ahead.recv()).await
     }
 
     fn restart(&mut self) -> bool {
-        match (&self.from, Items::open(&self.from, self.reading.clone())) {
-            (From::File(_), Ok(items)) => {
-                self.items = items;
+        if !self.is_file {
+            return false;
+        }
+        let opened = Items::open(&self.from, self.reading.clone());
+        match opened.map(|items| read_ahead(items, self.wanted.clone())) {
+            Ok(Ok(ahead)) => {
+                self.ahead = ahead;
                 true
             }
             _ => false,

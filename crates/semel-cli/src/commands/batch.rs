@@ -57,7 +57,8 @@ pub(crate) fn run(common: &Common, args: &BatchArgs, around: &Surroundings) -> R
         summary: told.summary,
     };
     let source =
-        Source::new(items, batch.from.clone(), batch.reading.clone(), batch.work.clone(), fill.clone());
+        Source::new(items, batch.from.clone(), batch.reading.clone(), batch.work.clone(), fill.clone())
+            .map_err(|why| Trouble::config(format!("cannot start a thread for the input: {why}")))?;
     let mut commands = Commands {
         program: batch.command.clone(),
         fill,
@@ -277,6 +278,8 @@ fn code(counts: &Counts, stopped: &Stopped) -> u8 {
             counts if counts.quarantined + counts.in_doubt > 0 => exit::PERSON,
             counts if counts.failed > 0 || matches!(stopped, Stopped::Breaker(_)) => exit::SOME_FAILED,
             counts if counts.mismatched + counts.wrong > 0 => exit::INPUT,
+            // what could not be recorded, or is another's and not done, is no success
+            counts if counts.left > 0 => exit::SOME_FAILED,
             _ => 0,
         },
     }

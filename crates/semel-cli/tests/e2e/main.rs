@@ -39,6 +39,7 @@ mod bad_words;
 mod batch;
 mod batch_input;
 mod batch_kills;
+mod batch_streams;
 #[cfg(feature = "crash-points")]
 mod catch_up;
 mod config;

@@ -6,7 +6,7 @@ use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -274,6 +274,11 @@ impl Running {
         if signo == libc::SIGSTOP {
             until("it is stopped", SOON, || is_stopped(self.pid()));
         }
+    }
+
+    /// Its input, where it was piped: whoever drops it ends it.
+    pub(crate) fn take_stdin(&mut self) -> ChildStdin {
+        self.child.stdin.take().unwrap()
     }
 
     pub(crate) fn has_ended(&mut self) -> bool {

@@ -11,7 +11,7 @@ use std::time::Duration;
 use semel_core::record::{RecordKey, Standing, Version};
 use tokio::sync::Notify;
 
-use super::{Change, Durability, Loaded, Pending, Record, Store, StoreError, meets};
+use super::{Change, Durability, Loaded, Pending, Record, Store, StoreError, Written, meets};
 use crate::clock::{Clock, Moment, SystemClock};
 
 /// A store in memory.
@@ -65,9 +65,12 @@ impl Memory {
     fn swap_now(&self, changes: &[Change]) -> Result<Vec<Version>, StoreError> {
         let mut records = self.lock();
         let now = self.shared.clock.now();
+        let mut written = Written::default();
         for (index, change) in changes.iter().enumerate() {
             let row = records.rows.get(change.key());
-            if !meets(change.expect(), row.map(|row| (&row.version, row.standing(now)))) {
+            if written.comes_again(change)
+                || !meets(change.expect(), row.map(|row| (&row.version, row.standing(now))))
+            {
                 let stands = row.map(|row| row.record(change.key(), now));
                 return Err(StoreError::refused(index, change.key().clone(), stands));
             }

@@ -136,6 +136,21 @@ impl Change {
     }
 }
 
+/// The records that the changes before wrote: no version that was seen before the swap is theirs any more. For drivers
+/// that look at all expectations before they write.
+#[derive(Debug, Default)]
+pub struct Written<'a>(std::collections::HashSet<&'a RecordKey>);
+
+impl<'a> Written<'a> {
+    /// Is this change about one of them? Else what it writes is one from now on.
+    pub fn comes_again(&mut self, change: &'a Change) -> bool {
+        match change {
+            Change::Guard { key, .. } => self.0.contains(key),
+            Change::Put { key, .. } | Change::Remove { key, .. } => !self.0.insert(key),
+        }
+    }
+}
+
 /// Does a record, as it stands, meet what a change expects? The one place where a driver may ask.
 pub fn meets(expect: &Expect, stands: Option<(&Version, Option<Standing>)>) -> bool {
     match (expect, stands) {

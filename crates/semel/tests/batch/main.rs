@@ -9,6 +9,7 @@ use semel::core::policy::{IfBusy, OnLost, Policy};
 use semel::engine::batch::{BatchReport, Counts, Stopped};
 use semel::engine::{Caught, Report, Signals};
 
+mod adverse;
 mod faults;
 mod kills;
 #[allow(dead_code)] // shared with the tests of the engine

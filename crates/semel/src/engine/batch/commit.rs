@@ -55,6 +55,8 @@ pub(super) type Swapping = Pin<Box<dyn Future<Output = Result<Vec<Version>, Stor
 pub(super) enum Unsent<D> {
     /// It is on record already.
     Settled(End<D>, Entry),
+    /// Another of the group is about the same record.
+    Next(Op<D>),
     /// It cannot be written any more, or at all.
     Hopeless(Op<D>, String),
 }
@@ -67,7 +69,12 @@ pub(super) fn group<D>(
     let (mut changes, mut unsent) = (Vec::new(), Vec::new());
     let mut group = Group { ops: Vec::new() };
     let mut guarded: HashSet<RecordKey> = HashSet::new();
+    let mut taken: HashSet<RecordKey> = HashSet::new();
     for op in ops {
+        if !taken.insert(op.record().clone()) {
+            unsent.push(Unsent::Next(op));
+            continue;
+        }
         let (record, entry, expect) = match prepare(site, &op) {
             Ok(prepared) => prepared,
             Err(Stale::AlreadySettled) => {
@@ -102,6 +109,13 @@ pub(super) fn group<D>(
 }
 
 impl<D> Op<D> {
+    fn record(&self) -> &RecordKey {
+        match self {
+            Op::Claim { candidate, .. } | Op::Doubt { candidate, .. } => &candidate.record,
+            Op::End(end) => &end.claimed.record,
+        }
+    }
+
     fn guards(&self) -> &[Guard] {
         match self {
             Op::Claim { claim, .. } => &claim.guards,

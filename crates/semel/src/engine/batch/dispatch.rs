@@ -149,7 +149,8 @@ pub(super) async fn dispatch<S: ItemSource>(
             && let Some((claimed, decides)) = state.next_to_begin()
         {
             let task = doer.task(&claimed.item);
-            pool.push(work(&site, claimed, task, listen.clone(), decides));
+            let heard = listen.borrow().caught.map_or(0, |(n, _)| n);
+            pool.push(work(&site, claimed, task, listen.clone(), heard, decides));
         }
         flights.send(&mut state, pool.live() == 0);
         if pool.live() == 0 && flights.is_idle() && state.is_idle() {
@@ -340,8 +341,9 @@ impl Hold<'_> {
         if caught.ends {
             let patience = self.site.plan.policy.kill_after_ms;
             self.overdue_at.get_or_insert(self.site.engine.clock.now().plus_ms(patience));
-            state.stop(Stopped::Interrupted(caught.signal));
         }
+        // what is under way may answer a signal as it likes; whoever sends one wants no next item
+        state.stop(Stopped::Interrupted(caught.signal));
     }
 }
 
@@ -431,9 +433,9 @@ impl<'a, D: Send + 'a> Flights<'a, D> {
                     match op {
                         Op::End(end) if at == conflict.index => self.to_check.push(end),
                         Op::End(_) => state.queue.push_back(op),
-                        Op::Claim { candidate, .. } | Op::Doubt { candidate, .. } => {
-                            state.reconsider(candidate, false);
-                        }
+                        // a store that cannot do all or nothing may have made what came before
+                        Op::Claim { candidate, .. } => state.reconsider(candidate, at < conflict.index),
+                        Op::Doubt { candidate, .. } => state.reconsider(candidate, false),
                     }
                 }
             }

@@ -224,12 +224,16 @@ impl Reader<'_> {
                     false => Some(self.page(source).await),
                 }
             };
-            let (found, next) = tokio::join!(self.look_until_answered(unseen), next);
-            let (read, failed) = match found {
-                Ok(found) => (Read::Page { found, bad, again }, false),
-                Err(why) => (Read::Failed(why), true),
+            // what was looked at is handed over at once: the next item may be long in coming
+            let hand_over = async {
+                let (read, failed) = match self.look_until_answered(unseen).await {
+                    Ok(found) => (Read::Page { found, bad, again }, false),
+                    Err(why) => (Read::Failed(why), true),
+                };
+                to.send(read).await.is_ok() && !failed
             };
-            if to.send(read).await.is_err() || failed {
+            let (is_taken, next) = tokio::join!(hand_over, next);
+            if !is_taken {
                 return false;
             }
             match next {

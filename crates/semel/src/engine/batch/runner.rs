@@ -18,7 +18,7 @@ use super::super::{
 };
 use super::dispatch::dispatch;
 use super::{
-    BatchEvent, BatchPlan, BatchReport, Batched, Counts, Doer, ItemSource, RUNNERS_LIMIT, TellBatch,
+    BatchEvent, BatchPlan, BatchReport, Batched, Counts, Doer, ItemSource, RUNNERS_LIMIT, Stopped, TellBatch,
     WORKERS_LIMIT,
 };
 use crate::clock::Moment;
@@ -151,7 +151,10 @@ impl Engine {
             .collect();
         let job = plan.work.job();
         match anomalies.as_slice() {
-            [] if done + skipped > 0 => self.recover(job, &plan.work, &plan.lanes).await,
+            // one that was stopped has not come to what was wrong
+            [] if done + skipped > 0 && batched.stopped == Stopped::AtTheEnd => {
+                self.recover(job, &plan.work, &plan.lanes).await
+            }
             [] => Ok(()),
             found => self.raise(job, found, &plan.lanes).await,
         }

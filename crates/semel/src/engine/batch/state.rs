@@ -282,8 +282,10 @@ impl<'a, D> State<'a, D> {
             }
             ItemDecision::Busy { .. } => {
                 self.meet(&mut candidate);
-                self.known.remove(&key);
-                self.later.add(candidate);
+                // while it is kept in mind it is under way to us too: another of its key must not be claimed beside it
+                if !self.later.add(candidate) {
+                    self.known.remove(&key);
+                }
                 return;
             }
             _ if silent => {}
@@ -472,6 +474,7 @@ impl<'a, D> State<'a, D> {
         for one in unsent {
             match one {
                 Unsent::Settled(end, entry) => self.settled(&end, &entry),
+                Unsent::Next(op) => self.queue.push_back(op),
                 Unsent::Hopeless(Op::End(end), why) => self.unrecorded(&end, &why),
                 Unsent::Hopeless(Op::Claim { candidate, .. } | Op::Doubt { candidate, .. }, why) => {
                     self.claiming -= 1;

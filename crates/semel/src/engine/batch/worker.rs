@@ -88,6 +88,23 @@ enum Heard {
 }
 
 impl Watch {
+    /// Nothing is started any more: what the runner has said since this item was taken ends it.
+    fn too_late(&mut self) -> Option<Ending> {
+        let (caught, halt) = {
+            let control = self.control.borrow();
+            (control.caught, control.halt)
+        };
+        if let Some((_, caught)) = caught.filter(|(n, _)| *n > self.heard) {
+            self.asked_to_end = Some(caught.signal);
+        }
+        match (halt, self.asked_to_end) {
+            (Some(Halt::Lost { .. }), _) => Some(Ending::LeaseLost),
+            (_, Some(signal)) => Some(Ending::Interrupted { signal }),
+            (Some(Halt::Overdue), None) => Some(Ending::Interrupted { signal: libc::SIGTERM }),
+            (None, None) => None,
+        }
+    }
+
     /// What the runner says next.
     async fn listen(&mut self) -> Heard {
         if self.control.changed().await.is_err() {
@@ -116,16 +133,16 @@ enum Over {
     TimedOut,
 }
 
-/// Do the item.
+/// Do the item. `heard` is the number of the last signal before it was taken.
 pub(super) async fn work<D, T: Task>(
     site: &Site<'_>,
     claimed: Claimed<D>,
     mut task: T,
     control: watch::Receiver<Control>,
+    heard: u64,
     decides: bool,
 ) -> Ended<D> {
     let began = site.engine.clock.now();
-    let heard = control.borrow().caught.map_or(0, |(n, _)| n);
     let mut watch = Watch { control, heard, asked_to_end: None };
     let mut begin = Begin {
         work: Some(claimed.item.work.clone()),
@@ -244,6 +261,9 @@ async fn attempt(
     desk: &Arc<Desk>,
 ) -> Ending {
     let (policy, clock) = (&site.plan.policy, &site.engine.clock);
+    if let Some(ending) = watch.too_late() {
+        return ending;
+    }
     // before the start: a stall between the two must not leave a command without an end
     let trust_ends = watch.control.borrow().trust_ends;
     task.trust_until(trust_ends);

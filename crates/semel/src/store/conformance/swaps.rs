@@ -71,6 +71,18 @@ pub(super) async fn a_swap_is_all_or_nothing(bench: Bench) -> Verdict {
     Ok(())
 }
 
+pub(super) async fn a_record_that_comes_twice_in_a_swap_is_refused(bench: Bench) -> Verdict {
+    let version = bench.create("a", "a", None).await?;
+    let expect = || Expect::Version(version.clone());
+    let twice = ["b", "c"].map(|value| put(&bench.key("a"), expect(), value, None));
+    conflict("the same version twice", bench.swap(&twice).await)?;
+    let created = ["b", "c"].map(|value| put(&bench.key("n"), Expect::Absent, value, None));
+    conflict("two creations of one record", bench.swap(&created).await)?;
+    check!(bench.value("a").await?.as_deref() != Some("c"), "the second was written over the first");
+    check!(bench.value("n").await?.as_deref() != Some("c"), "the second was created over the first");
+    Ok(())
+}
+
 pub(super) async fn the_first_refusal_is_the_one_told(bench: Bench) -> Verdict {
     bench.create("b", "b", None).await?;
     bench.create("c", "c", None).await?;

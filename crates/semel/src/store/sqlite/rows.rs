@@ -4,7 +4,7 @@ use rusqlite::types::Value;
 use rusqlite::{Connection, Error, OptionalExtension, Row, named_params, params};
 use semel_core::record::{Expect, RecordKey, Standing, Version};
 
-use super::super::{Change, Conflict, Record, meets};
+use super::super::{Change, Conflict, Record, Written, meets};
 use super::boot::Boot;
 
 /// How long ago a lease of before a reboot lapsed: longer than any lock delay.
@@ -137,10 +137,13 @@ pub(super) enum Swapped {
 /// refusal leaves nothing to undo.
 pub(super) fn swap(connection: &Connection, changes: &[Change], now: Now<'_>) -> Result<Swapped, Error> {
     let mut heads = Vec::with_capacity(changes.len());
+    let mut written = Written::default();
     for (index, change) in changes.iter().enumerate() {
         let key = change.key();
         let head = look(connection, key, now)?;
-        if !meets(change.expect(), head.as_ref().map(|head| (&head.version, head.standing))) {
+        if written.comes_again(change)
+            || !meets(change.expect(), head.as_ref().map(|head| (&head.version, head.standing)))
+        {
             let stands = load(connection, key, now)?;
             return Ok(Swapped::Refused(Box::new(Conflict { index, key: key.clone(), stands })));
         }
