@@ -39,8 +39,12 @@ pub(crate) fn run(filter: &[String]) -> Result<(), String> {
 }
 
 /// Tests that this command leaves out, and why. `every_ignored_test_is_named` keeps the list whole.
-const ELSEWHERE: [(&str, &str); 2] = [
+const ELSEWHERE: [(&str, &str); 3] = [
     ("wider_bounds_hold", "takes minutes: cargo xtask torture"),
+    (
+        "how_many_items_are_read_in_a_second",
+        "a measurement: cargo nextest run -p semel-cli --run-ignored all",
+    ),
     ("play", "not a test: the process that other tests kill and stop"),
 ];
 
