@@ -68,7 +68,8 @@ fn a_probe_is_told_which_item_it_is_asked_about() {
     let semel = |script: &str| {
         let mut command = home.semel(["batch", "items", "--format", "lines", "--job", "probed"]);
         command.args(["--on-lost", "probe", "--probe", "cat \"$SEMEL_ITEM\" >> asked; echo >> asked"]);
-        command.args(["--", "sh", "-c", script]);
+        // a holder that is not provably gone yet is waited for
+        command.args(["--if-busy", "wait=25s", "--", "sh", "-c", script]);
         command
     };
     let run = home.launch(&mut semel("echo >> begun; exec sleep 600"));
