@@ -275,6 +275,7 @@ fn a_second_start_stands_down_unless_both_share() {
     start(&["--if-busy", "fail"]).end().exits(75).saying("posts");
     assert_eq!(home.lines("effects").len(), 1);
     first.kill_9();
+    until("all that it started is gone", SOON, || home.alive().is_empty());
     let sharing = start(&["--share"]);
     home.wait_lines("effects", 2);
     start(&[]).end().exits(0).silent();
