@@ -83,22 +83,9 @@ fn forgotten(entry: &Entry, remember_ms: u64, now_ms: u64) -> Fate {
         return Fate::Remove;
     }
     let trace = Entry {
-        work: entry.work.clone(),
-        state: State::Open { torn: false },
         attempts: entry.attempts,
-        failures: 0,
-        log: Vec::new(),
-        verdicts: Vec::new(),
-        changed_ms: now_ms,
-        payload: None,
-        command: None,
-        plan: None,
-        definition: None,
-        proven: None,
-        result: None,
-        output: None,
         forgotten: Some(Forgotten { done_ms: entry.changed_ms, at_ms: now_ms, remember_ms }),
-        terms: entry.terms.clone(),
+        ..Entry::new(entry.work.clone(), State::Open { torn: false }, entry.terms.clone(), now_ms)
     };
     Fate::Forget { trace }
 }
