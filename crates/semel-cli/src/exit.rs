@@ -1,15 +1,18 @@
 //! Exit codes: an interface, decided here and nowhere else.
 
+use semel::engine::batch::Stopped;
 use semel::engine::{Report, TaskEnd};
 use semel::sink::git::GitSinkError;
 use semel_core::entry::Ending;
+
+use crate::batch::progress::Counts;
 
 /// `lease acquire`: held by another.
 pub(crate) const HELD: u8 = 11;
 /// `lease renew`, `lease release`: lost.
 pub(crate) const LOST: u8 = 12;
-/// `batch`: some items failed.
-pub(crate) const SOME_FAILED: u8 = 1;
+/// `check`: something was found; `batch`: some items failed.
+pub(crate) const FOUND: u8 = 1;
 /// The input is wrong.
 pub(crate) const INPUT: u8 = 65;
 /// The store cannot be reached: nothing was run.
@@ -50,6 +53,23 @@ pub(crate) fn code(report: &Report, skip: u8) -> u8 {
             0 => BUSY,
             code => code,
         },
+    }
+}
+
+/// The code for how a batch came out: a person first, then failures, then wrong input.
+pub(crate) fn of_batch(counts: &Counts, stopped: &Stopped) -> u8 {
+    match stopped {
+        Stopped::Interrupted(signal) => by_signal(*signal),
+        Stopped::LeaseLost(_) => BUSY,
+        Stopped::StoreDown(_) => STORE,
+        Stopped::Unusable(_) => CONFIG,
+        _ if counts.quarantined + counts.in_doubt > 0 => PERSON,
+        Stopped::Breaker(_) => FOUND,
+        Stopped::AtTheEnd if counts.failed > 0 => FOUND,
+        Stopped::AtTheEnd if counts.mismatched + counts.wrong > 0 => INPUT,
+        // what could not be recorded, or is another's and not done, is no success
+        Stopped::AtTheEnd if counts.left > 0 => FOUND,
+        Stopped::AtTheEnd => 0,
     }
 }
 

@@ -18,8 +18,8 @@
 //! Somebody must look: a job whose trigger is gone altogether is found by `semel check`, not by itself. A gap of more
 //! than [`GAP_LIMIT`] slots is recorded one by one for the newest of them, and as one stretch before that.
 
+use jiff::Timestamp;
 use jiff::tz::TimeZone;
-use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::claim::Write;
@@ -231,8 +231,7 @@ pub fn gap(calendar: Option<&Calendar>, occurrence: &Occurrence) -> Gap {
     let mut gap = Gap::default();
     let mut before = occurrence.tick.at;
     loop {
-        let last = before.checked_sub(SignedDuration::from_secs(1)).ok();
-        let tick = last.and_then(|last| occurrence.schedule.tick_at_or_before(&occurrence.zone, last));
+        let tick = occurrence.schedule.tick_before(&occurrence.zone, before);
         let Some(tick) = tick.filter(|tick| tick.at > through) else { break };
         before = tick.at;
         if gap.ticks.len() == GAP_LIMIT {
@@ -292,8 +291,7 @@ pub fn within(calendar: &Calendar, occurrence: &Occurrence, within_ms: u64, now_
     let mut ticks = Vec::new();
     let mut before = occurrence.tick.at;
     while ticks.len() < CATCH_UP_LIMIT {
-        let last = before.checked_sub(SignedDuration::from_secs(1)).ok();
-        let tick = last.and_then(|last| occurrence.schedule.tick_at_or_before(&occurrence.zone, last));
+        let tick = occurrence.schedule.tick_before(&occurrence.zone, before);
         let Some(tick) = tick.filter(|tick| tick.at.as_millisecond() >= from_ms) else { break };
         before = tick.at;
         ticks.push(tick);
@@ -326,7 +324,14 @@ pub fn was_done(entry: &Entry) -> bool {
     matches!(entry.state, State::Done { .. }) || entry.is_trace()
 }
 
-/// Until when a slot has its grace.
-pub fn grace_ends_ms(tick: &Tick, grace_ms: u64) -> i64 {
-    tick.at.as_millisecond().saturating_add(i64::try_from(grace_ms).unwrap_or(i64::MAX))
+/// The ticks up to an occurrence whose grace has passed, newest first: at most so many, and none from before the first
+/// that was asked for.
+pub fn past_grace(calendar: &Calendar, occurrence: &Occurrence, now_ms: u64, most: usize) -> Vec<Tick> {
+    let Occurrence { schedule, zone, tick, .. } = occurrence;
+    let grace_began_ms = i64::try_from(now_ms.saturating_sub(calendar.grace_ms)).unwrap_or(i64::MAX);
+    let last = schedule.tick_at_or_before(zone, moment(grace_began_ms.saturating_sub(1)).min(tick.at));
+    std::iter::successors(last, |tick| schedule.tick_before(zone, tick.at))
+        .take_while(|tick| tick.at.as_millisecond() >= calendar.since_ms)
+        .take(most)
+        .collect()
 }

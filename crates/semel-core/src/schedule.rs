@@ -212,6 +212,11 @@ impl Schedule {
         }
     }
 
+    /// The last tick before this moment. None only before the calendar begins.
+    pub fn tick_before(&self, tz: &TimeZone, moment: Timestamp) -> Option<Tick> {
+        self.tick_at_or_before(tz, moment.checked_sub(wall::SECOND).ok()?)
+    }
+
     /// The first tick after this moment. None only when the calendar ends.
     pub fn next_after(&self, tz: &TimeZone, moment: Timestamp) -> Option<Tick> {
         let moment = wall::whole(moment);

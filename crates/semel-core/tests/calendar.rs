@@ -213,3 +213,20 @@ fn what_is_owed_is_what_a_run_can_still_do() {
     let capped = Entry { failures: 3, ..entry(State::Failed { torn: false }) };
     assert!(!is_owed(Some(&capped), 3));
 }
+
+#[test]
+fn a_slot_is_past_its_grace_once_that_has_passed_and_none_before_the_first_is() {
+    let first = occurrence("hour", "UTC", at(1_700_000_000));
+    let (mut calendar, _) = calendar::advance(None, &work(&first), &first, 1_700_000_000_000).unwrap();
+    calendar.grace_ms = 90 * 60_000;
+    let last = occurrence("hour", "UTC", at(1_700_000_000 + 4 * 3600));
+    let past = |now_ms: i64, most: usize| {
+        let found = calendar::past_grace(&calendar, &last, u64::try_from(now_ms).unwrap(), most);
+        found.iter().map(|tick| (tick.at.as_second() - first.tick.at.as_second()) / 3600).collect::<Vec<_>>()
+    };
+    let due_ms = last.tick.at.as_millisecond();
+    assert_eq!(past(due_ms + 30 * 60_000, 9), [2, 1, 0], "the grace of the one before has not quite passed");
+    assert_eq!(past(due_ms + 30 * 60_000 + 1, 9), [3, 2, 1, 0]);
+    assert_eq!(past(due_ms + 30 * 60_000 + 1, 2), [3, 2]);
+    assert_eq!(past(due_ms + 100 * 3_600_000, 9), [4, 3, 2, 1, 0], "never one that is not due");
+}

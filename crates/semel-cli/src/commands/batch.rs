@@ -43,7 +43,7 @@ pub(crate) fn run(common: &Common, args: &BatchArgs, around: &Surroundings) -> R
         batch.failed_to.as_deref().map(|path| FailedTo::create(path, items.format(), items.header()));
     let state_dir = plan::private_dir(common, around)?;
     let lanes = told.lanes.iter().map(|lane| lane.name.clone()).collect();
-    let plan = batch_plan(&batch, lanes, &state_dir)?;
+    let plan = batch_plan(&batch, lanes, &state_dir);
     let engine = plan::engine(common, around)?;
     let clock = engine.clock.clone();
     let now_ms = move || u64::try_from(clock.now().as_since_boot().as_millis()).unwrap_or(u64::MAX);
@@ -96,15 +96,11 @@ pub(crate) fn run(common: &Common, args: &BatchArgs, around: &Surroundings) -> R
     Ok(code)
 }
 
-fn batch_plan(
-    batch: &Resolved,
-    lanes: Vec<String>,
-    state_dir: &std::path::Path,
-) -> Result<BatchPlan, Trouble> {
+fn batch_plan(batch: &Resolved, lanes: Vec<String>, state_dir: &std::path::Path) -> BatchPlan {
     let resources: Vec<Name> = vec![batch.resource.clone()];
     let mark = plan::mark(&batch.command.argv);
     let definition = definition::of(&batch.as_run, batch.work.job(), &resources, &batch.policy, &mark);
-    Ok(BatchPlan {
+    BatchPlan {
         work: batch.work.clone(),
         resources,
         share: batch.share,
@@ -117,7 +113,7 @@ fn batch_plan(
         pause_ms: batch.breaker.and_then(|breaker| breaker.pause_ms),
         wait_ms: None,
         lanes,
-    })
+    }
 }
 
 /// What is said of a batch, and counted.
@@ -246,7 +242,7 @@ impl Watch {
         let Watch { voice, counts, .. } = self;
         let job = batch.work.job();
         let line = self.progress.finish(&counts, now_ms);
-        let code = code(&counts, &batched.stopped);
+        let code = exit::of_batch(&counts, &batched.stopped);
         if let Some(why) = stopped(&batched.stopped) {
             voice.say(&format!("{job}: {why}"));
         }
@@ -264,24 +260,6 @@ impl Watch {
         }
         taken?;
         Ok(code)
-    }
-}
-
-/// The exit code: a person first, then failures, then wrong input.
-fn code(counts: &Counts, stopped: &Stopped) -> u8 {
-    match stopped {
-        Stopped::Interrupted(signal) => u8::try_from(128 + signal).unwrap_or(255),
-        Stopped::LeaseLost(_) => exit::BUSY,
-        Stopped::StoreDown(_) => exit::STORE,
-        Stopped::Unusable(_) => exit::CONFIG,
-        Stopped::Breaker(_) | Stopped::AtTheEnd => match counts {
-            counts if counts.quarantined + counts.in_doubt > 0 => exit::PERSON,
-            counts if counts.failed > 0 || matches!(stopped, Stopped::Breaker(_)) => exit::SOME_FAILED,
-            counts if counts.mismatched + counts.wrong > 0 => exit::INPUT,
-            // what could not be recorded, or is another's and not done, is no success
-            counts if counts.left > 0 => exit::SOME_FAILED,
-            _ => 0,
-        },
     }
 }
 

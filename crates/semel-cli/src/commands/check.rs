@@ -12,7 +12,7 @@ use semel::engine::Engine;
 use semel::engine::calendar::{Accounting, SlotState};
 use semel::engine::ledger::Listed;
 use semel_core::alarm::{self, Alarm, Anomaly, Kind};
-use semel_core::calendar::{Calendar, Occurrence, Reason, grace_ends_ms, was_done};
+use semel_core::calendar::{Calendar, Occurrence, Reason, past_grace, was_done};
 use semel_core::entry::{Entry, State, Terms};
 use semel_core::name::Name;
 use semel_core::policy::Policy;
@@ -22,7 +22,7 @@ use semel_core::story::Condition;
 use semel_core::work::Work;
 use serde_json::json;
 
-use super::find::note;
+use super::find::{each_alarm, note};
 use super::ls::each;
 use super::run::{how_to_resolve, shell_quote};
 use crate::args::{Common, RunArgs};
@@ -31,12 +31,10 @@ use crate::notify::{self, Lane};
 use crate::out::{Voice, print_json, span, when};
 use crate::plan::{self, Surroundings};
 use crate::trouble::Trouble;
-use crate::{runtime, slot};
+use crate::{exit, runtime, slot};
 
 /// How many slots of a series are looked at.
 const SLOTS: usize = 100;
-/// The exit code when something was found.
-const FOUND: u8 = 1;
 
 /// `semel check`
 #[derive(Debug, Args)]
@@ -117,7 +115,7 @@ pub(crate) fn run(common: &Common, args: &CheckArgs, around: &Surroundings) -> R
     if findings.is_empty() {
         voice.detail(|| "all is well".to_owned());
     }
-    Ok(if findings.is_empty() { 0 } else { FOUND })
+    Ok(if findings.is_empty() { 0 } else { exit::FOUND })
 }
 
 impl Checker<'_> {
@@ -142,35 +140,36 @@ impl Checker<'_> {
                 continue;
             }
             if config.is_faulty(job) {
-                self.findings.push(Finding {
-                    id: format!("config:{name}"),
-                    kind: "config",
-                    work: name.to_string(),
-                    line: format!(
-                        "job {name} of {} has faults, so it cannot run; see them with: semel config check",
-                        config.path.display()
-                    ),
-                    job: name,
-                    anomaly: None,
-                });
+                let line = format!(
+                    "job {name} of {} has faults, so it cannot run; see them with: semel config check",
+                    config.path.display()
+                );
+                self.findings.push(Finding::plain("config", &format!("config:{name}"), &name, line));
                 continue;
             }
             let args = config.filled(job, &RunArgs::default());
-            match notify::resolve(self.common, &args, self.around) {
-                Ok(told) => drop(self.lanes.insert(name.clone(), told.lanes)),
-                Err(trouble) => self.findings.push(Finding {
-                    id: format!("lane-of:{name}"),
-                    kind: "lane",
-                    work: name.to_string(),
-                    line: format!("nobody can be told of job {name}: {}", trouble.line),
-                    job: name.clone(),
-                    anomaly: None,
-                }),
+            if let Err(trouble) = self.of_job(&name, &args).await {
+                // what is wrong with one job hides nothing of the others; a store that is down does
+                if trouble.code == exit::STORE {
+                    return Err(trouble);
+                }
+                let line = format!("job {name}: {}", trouble.line);
+                self.findings.push(Finding::plain("config", &format!("config:{name}"), &name, line));
             }
-            if let Some(due) = slot::due(&args.what, self.around)? {
-                let work = plan::work(&name, &args.what, Some(&due))?;
-                self.engine.watch(&work, &due.occurrence()).await?;
-            }
+        }
+        Ok(())
+    }
+
+    /// Who is to be told of a job of the file; and its slots are expected from now on.
+    async fn of_job(&mut self, name: &Name, args: &RunArgs) -> Result<(), Trouble> {
+        let told = notify::resolve(self.common, args, self.around)?;
+        for line in told.broken {
+            self.findings.push(Finding::plain("lane", &format!("lane-of:{name}:{line}"), name, line));
+        }
+        self.lanes.insert(name.clone(), told.lanes);
+        if let Some(due) = slot::due(&args.what, self.around)? {
+            let work = plan::work(name, &args.what, Some(&due))?;
+            self.engine.watch(&work, &due.occurrence()).await?;
         }
         Ok(())
     }
@@ -186,7 +185,7 @@ impl Checker<'_> {
                 if !self.wants(&calendar.job) {
                     continue;
                 }
-                let Some((occurrence, work)) = self.occurrence(&calendar)? else { continue };
+                let Some((occurrence, work)) = self.occurrence(&calendar) else { continue };
                 let lanes = self.lane_names(&calendar.job);
                 let ask = Accounting {
                     work: &work,
@@ -205,17 +204,28 @@ impl Checker<'_> {
         }
     }
 
-    /// What is due now of a series.
-    fn occurrence(&mut self, calendar: &Calendar) -> Result<Option<(Occurrence, Work)>, Trouble> {
-        let schedule = match Schedule::parse(&calendar.every) {
-            Ok(schedule) => schedule,
-            // only a newer Semel, or a hand, can have written it
-            Err(_) => return Ok(None),
+    /// What is due now of a series. A schedule that cannot be read here (a zone that this machine does not know, the
+    /// word of a newer Semel) is a finding.
+    fn occurrence(&mut self, calendar: &Calendar) -> Option<(Occurrence, Work)> {
+        let found = Schedule::parse(&calendar.every).map_err(|why| why.to_string()).and_then(|schedule| {
+            let zone = slot::zone(&schedule, calendar.tz.as_deref(), self.around);
+            zone.map(|zone| (schedule, zone)).map_err(|trouble| trouble.line)
+        });
+        let (schedule, zone) = match found {
+            Ok(found) => found,
+            Err(why) => {
+                let id = format!("schedule:{}", RecordKey::calendar(&calendar.job, &calendar.with));
+                let line = format!(
+                    "the schedule {:?} of {} cannot be watched here: {why}",
+                    calendar.every, calendar.job
+                );
+                self.findings.push(Finding::plain("config", &id, &calendar.job, line));
+                return None;
+            }
         };
-        let zone = slot::zone(&schedule, calendar.tz.as_deref(), self.around)?;
-        let Some(tick) = schedule.tick_at_or_before(&zone, self.now) else { return Ok(None) };
-        let Ok(work) = calendar.work(tick.slot.clone()) else { return Ok(None) };
-        Ok(Some((Occurrence { schedule, zone, tick, grace_ms: calendar.grace_ms }, work)))
+        let tick = schedule.tick_at_or_before(&zone, self.now)?;
+        let work = calendar.work(tick.slot.clone()).ok()?;
+        Some((Occurrence { schedule, zone, tick, grace_ms: calendar.grace_ms }, work))
     }
 
     /// The newest slots of a series that are past their grace, until one that is done.
@@ -225,18 +235,7 @@ impl Checker<'_> {
         occurrence: &Occurrence,
         work: &Work,
     ) -> Result<(), Trouble> {
-        let mut ticks = Vec::new();
-        let mut next = Some(occurrence.tick.clone());
-        while let Some(tick) = next.filter(|tick| tick.at.as_millisecond() >= calendar.since_ms) {
-            let before = tick.at.checked_sub(jiff::SignedDuration::from_secs(1)).ok();
-            next = before.and_then(|before| occurrence.schedule.tick_at_or_before(&occurrence.zone, before));
-            if grace_ends_ms(&tick, calendar.grace_ms) < self.now.as_millisecond() {
-                ticks.push(tick);
-            }
-            if ticks.len() >= SLOTS {
-                break;
-            }
-        }
+        let ticks = past_grace(calendar, occurrence, self.engine.clock.wall_ms(), SLOTS);
         let slots = self.engine.slots(work, ticks).await?;
         let is_done = |slot: &SlotState| slot.entry.as_ref().is_some_and(was_done);
         let undone: Vec<SlotState> = slots.into_iter().take_while(|slot| !is_done(slot)).collect();
@@ -280,7 +279,9 @@ impl Checker<'_> {
         };
         args.notify.private_addresses |= self.args.private_addresses;
         args.notify.notify.clone_from(&self.args.notify);
-        Ok(notify::resolve(self.common, &args, self.around)?.lanes)
+        let told = notify::resolve(self.common, &args, self.around)?;
+        told.broken.iter().for_each(|line| Voice::new(self.common).say(line));
+        Ok(told.lanes)
     }
 
     /// Put on record what is to be told, and tell it.
@@ -314,46 +315,39 @@ impl Checker<'_> {
                 config.lanes.iter().filter_map(|lane| notify::lane(config, &lane.name, self.around).ok()),
             );
         }
-        let mut from = None;
-        loop {
-            let (alarms, next) = self.engine.alarms(from.as_ref()).await?;
-            for (key, _) in alarms.iter().filter(|(_, seen)| !seen.value.outbox.is_empty()) {
-                notify::send(&self.engine, key, &lanes, self.around, Voice::new(self.common)).await?;
-            }
-            from = next;
-            if from.is_none() {
-                return Ok(());
-            }
+        let mut waiting = Vec::new();
+        each_alarm(&self.engine, &mut |key, alarm| {
+            waiting.extend((!alarm.outbox.is_empty()).then(|| key.clone()));
+        })
+        .await?;
+        for key in &waiting {
+            notify::send(&self.engine, key, &lanes, self.around, Voice::new(self.common)).await?;
         }
+        Ok(())
     }
 
     /// Who could not be told.
     async fn lanes_that_are_broken(&mut self) -> Result<(), Trouble> {
-        let mut from = None;
-        loop {
-            let (alarms, next) = self.engine.alarms(from.as_ref()).await?;
-            for (_, seen) in &alarms {
-                let Some(job) = seen.value.job.clone().or_else(|| Name::new("check").ok()) else { continue };
-                for broken in alarm::broken(&seen.value) {
-                    let waiting = broken.given_up.saturating_add(broken.waiting);
-                    self.findings.push(Finding {
-                        id: format!("lane:{}", broken.lane),
-                        kind: "lane",
-                        work: job.to_string(),
-                        line: format!(
-                            "lane {} does not deliver: {waiting} notices of {job} are not told, the last try at {}: {}; try it with: semel doctor --notify {}",
-                            broken.lane, when(broken.at_ms), broken.why, shell_quote(broken.lane)
-                        ),
-                        job: job.clone(),
-                        anomaly: None,
-                    });
-                }
-            }
-            from = next;
-            if from.is_none() {
-                return Ok(());
-            }
-        }
+        let findings = &mut self.findings;
+        each_alarm(&self.engine, &mut |_, alarm| {
+            let Some(job) = alarm.job.clone().or_else(|| Name::new("check").ok()) else { return };
+            findings.extend(alarm::broken(alarm).into_iter().map(|broken| {
+                let waiting = broken.given_up.saturating_add(broken.waiting);
+                let line = format!(
+                    "lane {} does not deliver: {waiting} notices of {job} are not told, the last try at {}: {}; try it with: semel doctor --notify {}",
+                    broken.lane, when(broken.at_ms), broken.why, shell_quote(broken.lane)
+                );
+                Finding::plain("lane", &format!("lane:{}", broken.lane), &job, line)
+            }));
+        })
+        .await
+    }
+}
+
+impl Finding {
+    /// Something that no alarm of its job knows.
+    fn plain(kind: &'static str, id: &str, job: &Name, line: String) -> Finding {
+        Finding { id: id.to_owned(), kind, job: job.clone(), work: job.to_string(), line, anomaly: None }
     }
 }
 

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use semel::engine::Engine;
 use semel::engine::ledger::{DIGITS_LEAST, Found, Listed, Wanted};
 use semel::store::memory::Memory;
+use semel_core::alarm::Alarm;
 use semel_core::entry::{DoneBy, Entry, Say, State};
-use semel_core::record::Standing;
+use semel_core::record::{RecordKey, Standing};
 use semel_core::story::{Condition, Words, ended};
 use semel_core::work::Work;
 use serde_json::{Value, json};
@@ -197,6 +198,22 @@ impl<T> Newest<T> {
     /// How many are not among them.
     pub(crate) fn left_out(&self) -> u64 {
         self.count.saturating_sub(self.limit as u64)
+    }
+}
+
+/// Every alarm of the ledger, each with its record's name.
+pub(crate) async fn each_alarm(
+    engine: &Engine,
+    take: &mut dyn FnMut(&RecordKey, &Alarm),
+) -> Result<(), Trouble> {
+    let mut from = None;
+    loop {
+        let (alarms, next) = engine.alarms(from.as_ref()).await?;
+        alarms.iter().for_each(|(key, seen)| take(key, &seen.value));
+        from = next;
+        if from.is_none() {
+            return Ok(());
+        }
     }
 }
 

@@ -157,17 +157,15 @@ impl Slots {
         let (Some(schedule), Some(((oldest, _), _))) = (&self.schedule, self.kept.first_key_value()) else {
             return;
         };
-        let (mut moment, mut mark) = (now, Mark::Open);
-        for _ in 0..SLOTS {
-            let tick = schedule.tick_at_or_before(&self.zone, moment).filter(|tick| tick.at >= *oldest);
-            let Some(tick) = tick else { return };
+        let due = schedule.tick_at_or_before(&self.zone, now);
+        let ticks = std::iter::successors(due, |tick| schedule.tick_before(&self.zone, tick.at));
+        let mut mark = Mark::Open;
+        for tick in ticks.take(SLOTS).take_while(|tick| tick.at >= *oldest) {
             if let Some(named) = Named::by(&tick.slot) {
                 let key = (named.moment(&self.zone), tick.slot);
                 rows.entry(key).or_insert_with(|| (named.shown(&self.zone), mark));
             }
             mark = Mark::Absent;
-            let Ok(before) = tick.at.checked_sub(jiff::SignedDuration::from_secs(1)) else { return };
-            moment = before;
         }
     }
 

@@ -14,7 +14,7 @@ use semel_core::record::Standing;
 use semel_core::story::{Condition, Suppressed};
 use serde_json::{Value, json};
 
-use super::find::{Newest, as_json, ledger, left_ms, note, token};
+use super::find::{Newest, as_json, each_alarm, ledger, left_ms, note, token};
 use super::ls::{Unreadable, each};
 use super::run::shell_quote;
 use crate::args::Common;
@@ -125,18 +125,13 @@ async fn look(engine: &Engine) -> Result<Status, Trouble> {
 }
 
 async fn broken_lanes(engine: &Engine) -> Result<BTreeMap<String, String>, Trouble> {
-    let (mut broken, mut from) = (BTreeMap::new(), None);
-    loop {
-        let (alarms, next) = engine.alarms(from.as_ref()).await?;
-        for (_, seen) in &alarms {
-            let all = alarm::broken(&seen.value).into_iter();
-            broken.extend(all.map(|lane| (lane.lane.to_owned(), lane.why.to_owned())));
-        }
-        from = next;
-        if from.is_none() {
-            return Ok(broken);
-        }
-    }
+    let mut broken = BTreeMap::new();
+    each_alarm(engine, &mut |_, alarm| {
+        let all = alarm::broken(alarm).into_iter();
+        broken.extend(all.map(|lane| (lane.lane.to_owned(), lane.why.to_owned())));
+    })
+    .await?;
+    Ok(broken)
 }
 
 impl Status {

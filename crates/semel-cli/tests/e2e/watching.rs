@@ -264,6 +264,24 @@ fn a_lane_whose_secret_is_not_there_is_said_and_the_job_runs() {
     assert_eq!(home.lines("effects").len(), 1);
 }
 
+/// What is wrong with one job, or one schedule, hides nothing of the others.
+#[test]
+fn a_check_says_what_it_cannot_watch_and_goes_on() {
+    let home = Home::new();
+    home.write(
+        "semel.toml",
+        "[notify.ops]\nwebhook = { env = \"OPS_HOOK\" }\n[jobs.a]\ncommand = \"true\"\nevery = \"day\"\ntz = \"Mars/Olympus\"\n[jobs.b]\ncommand = \"true\"\nevery = \"day\"\ntz = \"UTC\"\nnotify = [\"ops\"]\n",
+    );
+    let first = ask(&home, &day(1), &["check"]).exits(1);
+    first
+        .saying("job a: ")
+        .saying("Mars/Olympus")
+        .saying("lane ops is left out")
+        .saying("OPS_HOOK is not set");
+    // the other was watched all the same
+    ask(&home, &day(3), &["check"]).exits(1).saying("2 slots of b are overdue").saying("Mars/Olympus");
+}
+
 #[test]
 fn a_summary_is_said_on_request() {
     let home = Home::new();
