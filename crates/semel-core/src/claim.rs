@@ -173,6 +173,16 @@ pub enum Write {
     },
 }
 
+/// These writes with an alarm that tells of them: behind the guards, and before all else. On a store that makes one
+/// change after another, an alarm that comes first may tell of what was then not written, which a person finds out; one
+/// that comes last may be lost, which nobody does.
+pub fn with_alarm(mut writes: Vec<Write>, alarm: Option<Write>) -> Vec<Write> {
+    let is_guard = |write: &&Write| matches!(write, Write::Guard(_) | Write::Stands(_));
+    let at = writes.iter().take_while(is_guard).count();
+    writes.splice(at..at, alarm);
+    writes
+}
+
 impl Claim {
     /// What to write: the guards, the lease, and only then the intent. The calendar comes last: one that lags behind
     /// its entries costs a look, one that runs ahead would hide a slot.

@@ -29,6 +29,18 @@ pub struct Lease {
     pub hold: Option<Hold>,
 }
 
+impl Lease {
+    /// The epoch of the store by which this grant was decided, where `last_seen` is what somebody of the same process saw
+    /// last: another task may have looked after a failover. 0 is unknown. A lease that only rests is no new grant.
+    pub fn decided_in(&self, last_seen: u64) -> u64 {
+        let is_grant = self.hold.as_ref().is_some_and(|hold| !hold.resting);
+        match self.grant.token.epoch() {
+            epoch @ 1.. if is_grant => epoch.min(last_seen),
+            _ => last_seen,
+        }
+    }
+}
+
 /// A hold on a lease.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Hold {
@@ -341,6 +353,21 @@ mod tests {
 
     fn held_by(pid: i32, nonce: u8) -> Lease {
         take(None, &ask(&owner(pid), nonce)).lease
+    }
+
+    #[test]
+    fn a_grant_was_decided_in_the_epoch_of_its_token() {
+        let lease = |epoch: u32, resting| {
+            let mut lease = held_by(1, 1);
+            lease.grant.token = Token::next(None, Token::floor_of_epoch(epoch)).unwrap();
+            lease.hold.as_mut().unwrap().resting = resting;
+            lease
+        };
+        assert_eq!(lease(1, false).decided_in(2), 1, "before a failover that another task has met");
+        assert_eq!(lease(2, false).decided_in(2), 2);
+        assert_eq!(lease(9, false).decided_in(2), 2, "a token that was carried here from another store");
+        assert_eq!(lease(1, true).decided_in(2), 2, "a rest is no new grant");
+        assert_eq!(lease(1, false).decided_in(0), 0, "a store without epochs");
     }
 
     #[test]

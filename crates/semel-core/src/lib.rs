@@ -40,6 +40,7 @@ pub mod alarm;
 pub mod breaker;
 pub mod calendar;
 pub mod canonical;
+pub mod carry;
 pub mod claim;
 mod conclusion;
 pub mod definition;

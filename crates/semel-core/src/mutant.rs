@@ -44,11 +44,25 @@ pub enum Mutant {
     OwnGrantNotAskedAgain,
     KeptLeaseIsReleased,
     CalendarFirst,
+    TokenBelowTheFloor,
+    ItemWithoutRunnerGuard,
+    ItemBesideLiveRunner,
+    ItemWithoutLostGuard,
+    ItemDoneRunsAgain,
+    ItemInDoubtRunsAgain,
+    LostItemRunsAgain,
+    TornItemRunsAgain,
+    RepeatedItemRunsAgain,
+    OwnItemTakenForLost,
+    GivenBackIsNotTorn,
+    GiveBackOfAnothers,
+    OwnLeaseAfterIntent,
+    OneNonceForAllItems,
 }
 
 impl Mutant {
     /// Every mutant.
-    pub const ALL: [Mutant; 36] = [
+    pub const ALL: [Mutant; 50] = [
         Mutant::TokenStaysOnGrant,
         Mutant::GrantOverLiveLease,
         Mutant::ReleaseForgetsToken,
@@ -85,6 +99,20 @@ impl Mutant {
         Mutant::OwnGrantNotAskedAgain,
         Mutant::KeptLeaseIsReleased,
         Mutant::CalendarFirst,
+        Mutant::TokenBelowTheFloor,
+        Mutant::ItemWithoutRunnerGuard,
+        Mutant::ItemBesideLiveRunner,
+        Mutant::ItemWithoutLostGuard,
+        Mutant::ItemDoneRunsAgain,
+        Mutant::ItemInDoubtRunsAgain,
+        Mutant::LostItemRunsAgain,
+        Mutant::TornItemRunsAgain,
+        Mutant::RepeatedItemRunsAgain,
+        Mutant::OwnItemTakenForLost,
+        Mutant::GivenBackIsNotTorn,
+        Mutant::GiveBackOfAnothers,
+        Mutant::OwnLeaseAfterIntent,
+        Mutant::OneNonceForAllItems,
     ];
 }
 

@@ -15,6 +15,7 @@
 //! alarm//check
 //! ```
 
+use std::cmp::Ordering;
 use std::fmt;
 
 use serde::de::DeserializeOwned;
@@ -35,6 +36,10 @@ pub const VALUE_LIMIT: usize = 512 * 1024;
 pub struct RecordKey(String);
 
 impl RecordKey {
+    /// Everything that a ledger consists of, by the beginning of its names; leases first.
+    pub const PREFIXES: &'static [&'static str] =
+        &["lease/", "entry/", "item/", "step/", "output/", "journal/", "calendar/", "alarm/"];
+
     /// The lease of a resource.
     pub fn lease(resource: &Name) -> RecordKey {
         RecordKey(format!("lease/{}", resource.escaped()))
@@ -267,9 +272,13 @@ struct Format {
     v: u64,
 }
 
+/// Most records fit in so many bytes.
+const USUAL: usize = 1_024;
+
 /// The bytes of a record.
 pub fn encode<T: Serialize>(key: &RecordKey, value: &T) -> Result<Vec<u8>, RecordError> {
-    let bytes = serde_json::to_vec(&Envelope { v: FORMAT, value })
+    let mut bytes = Vec::with_capacity(USUAL);
+    serde_json::to_writer(&mut bytes, &Envelope { v: FORMAT, value })
         .map_err(|why| RecordError::Damaged { key: key.to_string(), why: why.to_string() })?;
     if bytes.len() > VALUE_LIMIT {
         return Err(RecordError::TooLarge { key: key.to_string(), size: bytes.len() });
@@ -282,8 +291,13 @@ pub fn decode<T: DeserializeOwned>(key: &RecordKey, bytes: &[u8]) -> Result<T, R
     let damaged =
         |why: serde_json::Error| RecordError::Damaged { key: key.to_string(), why: why.to_string() };
     let format: Format = serde_json::from_slice(bytes).map_err(damaged)?;
-    if format.v != u64::from(FORMAT) {
-        return Err(RecordError::Newer { key: key.to_string(), found: format.v });
+    match format.v.cmp(&u64::from(FORMAT)) {
+        Ordering::Equal => {}
+        Ordering::Greater => return Err(RecordError::Newer { key: key.to_string(), found: format.v }),
+        Ordering::Less => {
+            let why = format!("it has format {}, which no Semel wrote", format.v);
+            return Err(RecordError::Damaged { key: key.to_string(), why });
+        }
     }
     serde_json::from_slice(bytes).map_err(damaged)
 }

@@ -217,8 +217,8 @@ fn plural<'a>(n: u32, one: &'a str, many: &'a str) -> &'a str {
 
 fn tried(attempt: &Attempt, before: u32, condition: Condition, words: Words<'_>) -> String {
     let n = attempt.n;
-    let which =
-        if n > before + 1 { format!("attempts {} to {n}", before + 1) } else { format!("attempt {n}") };
+    let first = before.saturating_add(1);
+    let which = if n > first { format!("attempts {first} to {n}") } else { format!("attempt {n}") };
     let took = attempt.ended_ms.and_then(|ended_ms| ended_ms.checked_sub(attempt.started_ms));
     let took = took.map(|ms| format!(" after {}", (words.span)(ms))).unwrap_or_default();
     let by = format!("{which} (token {} of {}, {})", attempt.token, attempt.resource, attempt.owner);

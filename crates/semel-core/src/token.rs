@@ -66,7 +66,7 @@ impl Token {
             Some(last) => last.0 + 1,
             None => 1,
         };
-        let next = least.max(floor);
+        let next = if mutant::on(Mutant::TokenBelowTheFloor) { least } else { least.max(floor) };
         if next > TOKEN_MAX { Err(TokenError::UsedUp) } else { Ok(Token(next)) }
     }
 
@@ -112,6 +112,11 @@ impl Nonce {
     /// A nonce from bytes that the caller drew at random.
     pub const fn from_bytes(bytes: [u8; 16]) -> Nonce {
         Nonce(bytes)
+    }
+
+    /// Its bytes.
+    pub const fn as_bytes(&self) -> &[u8; 16] {
+        &self.0
     }
 }
 

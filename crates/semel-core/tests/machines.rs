@@ -5,6 +5,7 @@ mod machines {
     pub(crate) mod chance;
     pub(crate) mod desk;
     pub(crate) mod items;
+    pub(crate) mod items_own;
     pub(crate) mod steps;
     pub(crate) mod table;
 }

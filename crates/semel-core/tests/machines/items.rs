@@ -4,7 +4,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use semel_core::claim::{First, Guard, View, Write};
 use semel_core::entry::{self, DoneBy, Ending, Entry, State, Terms};
-use semel_core::item::{Glance, ItemAsk, ItemClaim, ItemDecision, Under, claim, give_back, glance};
+use semel_core::item::{Glance, ItemAsk, ItemClaim, ItemDecision, Mark, Under, claim, give_back, glance};
 use semel_core::lease::SeenLease;
 use semel_core::name::Name;
 use semel_core::payload::Fingerprint;
@@ -37,7 +37,7 @@ fn ask(
     let runner = Under { resource: &resource, grant: &grant, lease: &lease, owner: &owner };
     let work = item();
     let (command, definition, now_ms) = (None, None, 5);
-    claim(view, &ItemAsk { work: &work, runner, terms, payload, command, definition, now_ms })
+    claim(view, &ItemAsk { work: &work, runner, own: None, terms, payload, command, definition, now_ms })
 }
 
 /// The same under `r` and grant (2, 2), with a cap of 3.
@@ -72,6 +72,8 @@ fn word(decision: &ItemDecision) -> &'static str {
         ItemDecision::Repeated(_) => "repeated",
         ItemDecision::Done(_) => "done",
         ItemDecision::Busy { .. } => "busy",
+        ItemDecision::Held { .. } => "held",
+        ItemDecision::Wrong(_) => "wrong",
         ItemDecision::Person(_) => "person",
         ItemDecision::Doubt { entry, .. } => entry.state.word(),
         ItemDecision::Mismatch { .. } => "mismatch",
@@ -224,6 +226,27 @@ fn endings() -> impl Strategy<Value = Ending> {
     ]
 }
 
+/// Its own failure, then another runner's attempt: whatever that came to, the key is a repetition to the first.
+#[test]
+fn a_runner_knows_its_own_failure_behind_another_s_attempt() {
+    let mine = grant(2, 2);
+    let failed = entry::settle(&running("r", mine), &settle(&mine, Ending::Failed { code: 1 })).unwrap();
+    let other = grant(9, 9);
+    let terms = terms(OnLost::Retry, 3);
+    let taken = claimed(ask(&view(Some(failed), &[]), "s", other, &terms, None)).entry;
+    let lapsed = [("s", Some(held(other, LAPSED)))];
+    assert_eq!(word(&asked(Some(taken.clone()), &lapsed, OnLost::Retry)), "repeated");
+    assert_eq!(word(&asked(Some(taken.clone()), &[("s", Some(held(other, LIVE)))], OnLost::Retry)), "busy");
+    let done = entry::settle(&taken, &settle(&other, Ending::Succeeded)).unwrap();
+    assert_eq!(word(&asked(Some(done.clone()), &[], OnLost::Retry)), "repeated");
+    let bytes = record::encode(&RecordKey::entry(&item()), &done).unwrap();
+    assert_eq!(glance(&bytes, None, &Mark::Runner(mine)), Glance::Repeated);
+    // a claim that was taken over before it was answered was never begun
+    let unanswered =
+        claimed(ask(&view(Some(running("r", mine)), &[("r", None)]), "s", other, &terms, None)).entry;
+    assert_eq!(word(&asked(Some(unanswered), &lapsed, OnLost::Retry)), "again");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -280,7 +303,7 @@ proptest! {
         for state in states(by) {
             let entry = Entry { state, payload: print(bound), ..running("r", by) };
             let bytes = record::encode(&RecordKey::entry(&item()), &entry).unwrap();
-            let seen = glance(&bytes, print(offered).as_ref(), &mine);
+            let seen = glance(&bytes, print(offered).as_ref(), &Mark::Runner(mine));
             let full = ask(&view(Some(entry), &[]), "r", mine, &terms(OnLost::Retry, 3), print(offered).as_ref());
             match (seen, word(&full)) {
                 (Glance::Done, "done") | (Glance::Repeated, "repeated") => {}
@@ -288,8 +311,8 @@ proptest! {
                 (seen, word) => prop_assert!(false, "{:?} {}", seen, word),
             }
         }
-        prop_assert_eq!(glance(b"{", None, &mine), Glance::Look);
-        prop_assert_eq!(glance(br#"{"v":2,"state":"done"}"#, None, &mine), Glance::Look);
+        prop_assert_eq!(glance(b"{", None, &Mark::Runner(mine)), Glance::Look);
+        prop_assert_eq!(glance(br#"{"v":2,"state":"done"}"#, None, &Mark::Runner(mine)), Glance::Look);
     }
 
     /// The runner's own guard comes first and nothing but the entry is written.

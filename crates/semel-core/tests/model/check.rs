@@ -49,6 +49,8 @@ pub enum Action {
     Walk(usize, Move),
     Judge(usize, Say),
     VerdictArrives,
+    ReplicaFallsBehind,
+    Failover,
 }
 
 impl Model for Config {
@@ -66,6 +68,9 @@ impl Model for Config {
         }
         if world.forward_left > 0 {
             actions.push(Action::StoreClockForward);
+        }
+        if world.failovers_left > 0 {
+            actions.push(if world.replica.is_some() { Action::Failover } else { Action::ReplicaFallsBehind });
         }
         for w in 0..world.workers.len() {
             self.actions_of(world, w, actions);
@@ -127,6 +132,8 @@ impl Model for Config {
                 let message = next.person.take()?;
                 next.take(&message);
             }
+            Action::ReplicaFallsBehind => next.leave_replica_behind()?,
+            Action::Failover => next.fail_over()?,
         }
         next.settle_down();
         Some(next)
@@ -154,6 +161,7 @@ impl Model for Config {
                 "once a run is recorded as done, the fenced sink accepts no other effect of its key",
                 Fact::AcceptedAfterDone
             ),
+            never!("the fenced sink refuses nobody who holds the lease", Fact::HolderRefused),
             never!("a work is busy with itself only while it is alive", Fact::BusyWithTheDead),
             never!(
                 "a claim whose answer was lost is taken up only while it is alive",
@@ -276,6 +284,18 @@ impl Config {
         }
         if self.late > 0 {
             reached.push(once!("a request is applied that nobody awaits any more", Fact::LateWriteApplied));
+        }
+        if self.failovers > 0 {
+            reached.push(once!(
+                "the outcome of an attempt that the store forgot is refused",
+                Fact::ForgottenRefused
+            ));
+            reached.push(Property::sometimes(
+                "an effect is accepted after a failover",
+                |_, world: &World| {
+                    world.store.epoch > 0 && world.sinks.iter().flatten().any(|grant| grant.token.epoch() > 1)
+                },
+            ));
         }
         if !with_keys {
             return reached;
@@ -452,7 +472,13 @@ fn is_done(world: &World, key: usize) -> bool {
 }
 
 fn trusting(world: &World) -> impl Iterator<Item = &Held> {
-    world.workers.iter().filter_map(|worker| worker.held()).filter(|held| held.trust > 0)
+    let held = world.workers.iter().filter_map(|worker| worker.held()).filter(|held| held.trust > 0);
+    held.filter(|held| is_remembered(world, held))
+}
+
+/// What a store has forgotten, its holder goes on to trust.
+fn is_remembered(world: &World, held: &Held) -> bool {
+    world.store.is_of_this_epoch(held.grant().token)
 }
 
 fn one_holder_per_resource(_: &Config, world: &World) -> bool {
@@ -477,7 +503,8 @@ fn one_holder_per_key(config: &Config, world: &World) -> bool {
     (0..KEYS).all(|key| {
         let workers = world.workers.iter().zip(config.roles);
         let workers = workers.filter(|(worker, role)| worker.key(role) == Some(key));
-        workers.filter(|(worker, _)| worker.held().is_some_and(|held| held.trust > 0)).count() <= 1
+        let trusts = |held: &Held| held.trust > 0 && is_remembered(world, held);
+        workers.filter(|(worker, _)| worker.held().is_some_and(trusts)).count() <= 1
     })
 }
 
@@ -490,9 +517,11 @@ fn trust_is_true(_: &Config, world: &World) -> bool {
 
 fn trust_is_on_record(config: &Config, world: &World) -> bool {
     world.workers.iter().zip(config.roles).all(|(worker, role)| match (worker.key(role), worker.held()) {
-        (Some(key), Some(held)) if held.trust > 0 => world.store.entries[key].as_ref().is_some_and(
-            |row| matches!(row.value.state, State::Running { grant, .. } if grant == held.grant()),
-        ),
+        (Some(key), Some(held)) if held.trust > 0 && is_remembered(world, held) => {
+            world.store.entries[key].as_ref().is_some_and(
+                |row| matches!(row.value.state, State::Running { grant, .. } if grant == held.grant()),
+            )
+        }
         _ => true,
     })
 }

@@ -2,6 +2,7 @@
 
 use semel_core::policy::{OnLost, Policy};
 
+use super::store::Timeline;
 use super::worker::Role;
 
 /// The bounds of a search, and what the workers are asked to do.
@@ -38,6 +39,10 @@ pub struct Config {
     pub steps: usize,
     /// If a step's last attempt is lost.
     pub step_on_lost: OnLost,
+    /// How often the store falls back to an older state.
+    pub failovers: u8,
+    /// And what it knows of that.
+    pub timeline: Timeline,
 }
 
 impl Config {

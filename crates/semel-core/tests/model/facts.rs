@@ -34,6 +34,7 @@ pub enum Fact {
     StepBegunAgain,
     StepRepeated,
     StepNotProbed,
+    HolderRefused,
     // sometimes
     LapseTakenOver,
     DeadTakenOver,
@@ -52,6 +53,7 @@ pub enum Fact {
     KeptTakenUp,
     KeptClaimedAnew,
     KeptLetGo,
+    ForgottenRefused,
 }
 
 /// The facts of one step. Not kept for the next one, so that they do not multiply the states.

@@ -37,7 +37,7 @@ pub fn settle(
     };
     let conclusion = conclude(entry, lease, &ask, after)?;
     let body = Body::Swap(Shared::new(Writes(conclusion.writes(&RESOURCE[resource]))));
-    Ok(Message { run: Some(run), why: Why::Settle, grant: Some(*grant), body })
+    Ok(Message { run: Some(run), why: Why::Settle, grant: Some(*grant), epoch: None, body })
 }
 
 /// A script knows only its token; a run knows its nonce too.
@@ -50,7 +50,7 @@ pub fn release(
 ) -> Result<Message, lease::Lost> {
     let released = lease::release(lease, grant.token, nonce, 0)?;
     let body = Body::Swap(Shared::new(Writes(vec![released.write(&RESOURCE[resource])])));
-    Ok(Message { run: Some(run), why: Why::Release, grant: Some(*grant), body })
+    Ok(Message { run: Some(run), why: Why::Release, grant: Some(*grant), epoch: None, body })
 }
 
 pub fn made_by(writes: &[Write], versions: &[i64]) -> Made {

@@ -33,6 +33,7 @@ use semel_core::token::Grant;
 use semel_core::work::{Fields, Work};
 
 use super::shared::{Shared, hash_of};
+use super::store::Changes;
 use super::worker::{Run, nonce_of, owner_of};
 
 const TICKS: usize = 4;
@@ -63,13 +64,6 @@ fn index_of(tick: &Tick) -> usize {
 /// A minute past the tick.
 fn now_ms(tick: usize) -> u64 {
     u64::try_from(OCCURRENCES[tick].tick.at.as_millisecond()).unwrap() + 60_000
-}
-
-/// How a swap of several changes is made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Changes {
-    AllOrNothing,
-    OneAfterAnother,
 }
 
 /// A fault that is no rule's, so that the search is known to be able to fail.

@@ -3,6 +3,7 @@
 //! Times are relative: a record's clock is what is left of it. So a search over unbounded time is finite. What
 //! has lapsed is only remembered for as long as a clock that is set back could make it live again.
 
+use std::cell::RefCell;
 use std::hash::{Hash, Hasher};
 use std::sync::LazyLock;
 
@@ -12,6 +13,7 @@ use semel_core::lease::{Lease, SeenLease};
 use semel_core::name::Name;
 use semel_core::owner::Owner;
 use semel_core::record::{Expect, Seen, Standing, Version};
+use semel_core::token::Token;
 use semel_core::work::Work;
 
 use super::shared::Shared;
@@ -36,8 +38,51 @@ pub fn entry_of_step(step: usize) -> usize {
     KEYS + step
 }
 
-fn key_index(work: &Work) -> usize {
+pub fn key_index(work: &Work) -> usize {
     WORK.iter().position(|known| known == work).unwrap()
+}
+
+/// How a swap of several changes is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Changes {
+    AllOrNothing,
+    OneAfterAnother,
+}
+
+/// What reached the store, and what became of it.
+#[allow(dead_code)] // a replay reads it
+#[derive(Clone, Debug)]
+pub enum Taken {
+    /// These writes, with the version of each if they were made.
+    Swap {
+        writes: Vec<Write>,
+        made: Option<Vec<i64>>,
+    },
+    Touch {
+        resource: Name,
+        version: i64,
+        made: bool,
+    },
+}
+
+thread_local! {
+    static TAKEN: RefCell<Option<Vec<Taken>>> = const { RefCell::new(None) };
+}
+
+#[allow(dead_code)] // a replay asks it
+/// Do this, and tell what reached the store meanwhile: for who replays it on a real one.
+pub fn recorded<T>(act: impl FnOnce() -> T) -> (T, Vec<Taken>) {
+    TAKEN.set(Some(Vec::new()));
+    let done = act();
+    (done, TAKEN.take().unwrap_or_default())
+}
+
+pub fn record(taken: impl FnOnce() -> Taken) {
+    TAKEN.with_borrow_mut(|all| {
+        if let Some(all) = all {
+            all.push(taken());
+        }
+    });
 }
 
 /// A record. Its version counts its writes.
@@ -106,28 +151,71 @@ impl Hash for Writes {
     }
 }
 
+/// What a store that falls back to an older state knows of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Timeline {
+    /// Nothing: a copy that was restored, or a replica that says no epoch.
+    #[default]
+    Unknown,
+    /// Its epoch: the floor of its tokens, and asked again at the write of what was decided by another one.
+    Known,
+    /// Its epoch, and the write is not asked. Broken on purpose.
+    NotAskedAgain,
+    /// Its epoch; but the versions count on from where it fell back to. Broken on purpose.
+    VersionsComeBack,
+}
+
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Store {
     pub leases: [Option<Row<Lease>>; RESOURCES],
     pub entries: [Option<Row<Entry>>; ENTRIES],
+    pub timeline: Timeline,
+    /// How often it fell back.
+    pub epoch: u8,
 }
+
+/// Versions of one epoch: no record is written more often. A real store draws them at random.
+const VERSIONS: i64 = 256;
 
 impl Store {
     /// Make the changes, all or nothing. Answers the new version of each.
     pub fn swap(&mut self, writes: &[Write]) -> Option<Vec<i64>> {
         let asked = writes.iter().all(|write| self.meets(write));
-        asked.then(|| writes.iter().map(|write| self.make(write)).collect())
+        let made: Option<Vec<i64>> = asked.then(|| writes.iter().map(|write| self.make(write)).collect());
+        record(|| Taken::Swap { writes: writes.to_vec(), made: made.clone() });
+        made
     }
 
     /// Restart a clock that has not run out; the version stays.
     pub fn touch(&mut self, resource: usize, version: i64) -> bool {
-        match &mut self.leases[resource] {
-            Some(row) if row.version == version && row.is_live() => {
-                row.clock = row.clock.map(|clock| RowClock { left: clock.ttl, ..clock });
-                true
-            }
-            _ => false,
+        let made = touch(&mut self.leases[resource], version);
+        record(|| Taken::Touch { resource: RESOURCE[resource].clone(), version, made });
+        made
+    }
+
+    /// The least token that it allows.
+    pub fn token_floor(&self) -> u64 {
+        match self.timeline {
+            Timeline::Unknown => 0,
+            _ => Token::floor_of_epoch(u32::from(self.epoch) + 1),
         }
+    }
+
+    /// Was this grant made since the store last fell back?
+    pub fn is_of_this_epoch(&self, token: Token) -> bool {
+        self.epoch == 0 || token.epoch() > u64::from(self.epoch)
+    }
+
+    /// Is it taken, decided by this epoch? Only of grants is that asked.
+    pub fn is_decided_by(&self, epoch: Option<u8>) -> bool {
+        let asks = matches!(self.timeline, Timeline::Known | Timeline::VersionsComeBack);
+        !asks || epoch.is_none_or(|epoch| epoch == self.epoch)
+    }
+
+    /// The version after this one. None comes back, not even after a fall.
+    fn version_after(&self, last: Option<i64>) -> i64 {
+        let epoch = if self.timeline == Timeline::VersionsComeBack { 0 } else { i64::from(self.epoch) };
+        last.unwrap_or(0).max(epoch * VERSIONS) + 1
     }
 
     /// Could it ever be applied? Versions only grow, so most of what is late never can.
@@ -191,9 +279,15 @@ impl Store {
                 self.entries[key_index(work)].as_ref().map_or(0, |row| row.version)
             }
             Write::Lease { resource, lease, ttl_ms, .. } => {
-                put(&mut self.leases[resource_index(resource)], lease, *ttl_ms)
+                let at = resource_index(resource);
+                let version = self.version_after(self.leases[at].as_ref().map(|row| row.version));
+                put(&mut self.leases[at], lease, *ttl_ms, version)
             }
-            Write::Entry { entry, .. } => put(&mut self.entries[key_index(&entry.work)], entry, None),
+            Write::Entry { entry, .. } => {
+                let at = key_index(&entry.work);
+                let version = self.version_after(self.entries[at].as_ref().map(|row| row.version));
+                put(&mut self.entries[at], entry, None, version)
+            }
             Write::Calendar { .. } | Write::Alarm { .. } => unreachable!(),
         }
     }
@@ -219,7 +313,7 @@ impl Store {
             let seen = self.leases[resource].as_ref().map(|row| seen_lease(row, me, &is_gone));
             (RESOURCE[resource].clone(), seen)
         });
-        View { entry, leases: leases.collect(), ..View::default() }
+        View { entry, leases: leases.collect(), token_floor: self.token_floor(), ..View::default() }
     }
 }
 
@@ -231,8 +325,7 @@ pub fn seen_lease(row: &Row<Lease>, me: &Owner, is_gone: impl Fn(&Owner) -> bool
     SeenLease { record: row.seen(), standing, owner_gone }
 }
 
-fn put<T: Clone + Hash>(slot: &mut Option<Row<T>>, value: &T, ttl_ms: Option<u64>) -> i64 {
-    let version = slot.as_ref().map_or(1, |row| row.version + 1);
+pub fn put<T: Clone + Hash>(slot: &mut Option<Row<T>>, value: &T, ttl_ms: Option<u64>, version: i64) -> i64 {
     let clock = ttl_ms.map(|ttl_ms| {
         let ttl = i8::try_from(ttl_ms).unwrap();
         RowClock { ttl, left: ttl }
@@ -241,6 +334,17 @@ fn put<T: Clone + Hash>(slot: &mut Option<Row<T>>, value: &T, ttl_ms: Option<u64
     version
 }
 
-fn is(expected: &Version, version: i64) -> bool {
+/// Restart a clock that has not run out.
+pub fn touch(slot: &mut Option<Row<Lease>>, version: i64) -> bool {
+    match slot {
+        Some(row) if row.version == version && row.is_live() => {
+            row.clock = row.clock.map(|clock| RowClock { left: clock.ttl, ..clock });
+            true
+        }
+        _ => false,
+    }
+}
+
+pub fn is(expected: &Version, version: i64) -> bool {
     expected.as_str().parse() == Ok(version)
 }

@@ -235,7 +235,7 @@ impl World {
         };
         let send = |why, writes| {
             let body = Body::Swap(Shared::new(Writes(writes)));
-            Message { run: Some(run), why, grant: Some(grant), body }
+            Message { run: Some(run), why, grant: Some(grant), epoch: None, body }
         };
         let stage = match step::claim(&view, &ask) {
             StepDecision::Claim(claim) => Stage::Claiming {
@@ -475,5 +475,5 @@ fn settle(seen: &Seen<Entry>, grant: &Grant, ending: &Ending, run: Run) -> Resul
     let entry = entry::settle(&seen.value, &ask)?;
     let writes = step::guarded(&[], None, &entry, &Expect::Version(seen.version.clone()));
     let body = Body::Swap(Shared::new(Writes(writes)));
-    Ok(Message { run: Some(run), why: Why::StepSettle, grant: Some(*grant), body })
+    Ok(Message { run: Some(run), why: Why::StepSettle, grant: Some(*grant), epoch: None, body })
 }

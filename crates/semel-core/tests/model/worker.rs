@@ -75,6 +75,8 @@ pub struct Message {
     pub why: Why,
     /// Under which grant it was sent, if the sender has one.
     pub grant: Option<Grant>,
+    /// By which epoch of the store it was decided, if it asks for a grant.
+    pub epoch: Option<u8>,
     pub body: Body,
 }
 

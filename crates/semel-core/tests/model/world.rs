@@ -1,7 +1,7 @@
 //! The world: the store, the workers, what is on its way between them, the person, and the fenced sink.
 
 use semel_core::claim::{self, Ask, Decision, Write};
-use semel_core::entry::{DoneBy, Ending, Entry, Say, Stale, State, Verdict};
+use semel_core::entry::{Ending, Entry, Say, Stale, State, Verdict};
 use semel_core::lease::{self, Lease, SeenLease};
 use semel_core::owner::Owner;
 use semel_core::policy::{trust_counts_from, trust_ms};
@@ -12,6 +12,7 @@ use super::config::Config;
 use super::facts::{Fact, Facts};
 use super::requests::{Outcome, made_by, release, settle};
 use super::shared::{Shared, hash_of};
+use super::sink::Flight;
 use super::store::{
     Body, ENTRIES, KEYS, RESOURCE, RESOURCES, STEPS, Store, WORK, Writes, resource_index, seen_lease,
 };
@@ -21,14 +22,6 @@ use super::worker::{
     owner_of, plan_of, run_of,
 };
 
-/// An effect on its way to the sink.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Flight {
-    pub key: usize,
-    pub resource: usize,
-    pub grant: Grant,
-}
-
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct World {
     pub store: Store,
@@ -36,6 +29,8 @@ pub struct World {
     /// Requests that nobody awaits any more.
     pub late: Vec<Message>,
     pub person: Option<Message>,
+    /// The state that the store may fall back to.
+    pub replica: Option<Shared<Store>>,
     /// Effects whose command is gone, and which may still arrive.
     pub orphans: Vec<Flight>,
     /// The last grant that the fenced sink of a resource accepted.
@@ -57,6 +52,7 @@ pub struct World {
     pub forward_left: u8,
     pub verdicts_left: u8,
     pub renewals_left: u8,
+    pub failovers_left: u8,
     /// What the last step was.
     pub just: Facts,
 }
@@ -64,7 +60,8 @@ pub struct World {
 impl World {
     pub fn new(config: &Config) -> World {
         World {
-            store: Store::default(),
+            store: Store { timeline: config.timeline, ..Store::default() },
+            replica: None,
             workers: config.roles.iter().map(|_| Worker { begun: 0, active: None }).collect(),
             late: Vec::new(),
             person: None,
@@ -82,6 +79,7 @@ impl World {
             forward_left: config.forward,
             verdicts_left: config.verdicts,
             renewals_left: config.renewals,
+            failovers_left: config.failovers,
             just: Facts::default(),
         }
     }
@@ -115,12 +113,18 @@ impl World {
     pub fn settle_down(&mut self) {
         if self.troubles_left == 0 {
             (self.crashes_left, self.unknowns_left, self.verdicts_left) = (0, 0, 0);
-            (self.back_left, self.forward_left) = (0, 0);
+            (self.back_left, self.forward_left, self.failovers_left) = (0, 0, 0);
         }
         self.store.pass(0, self.back_left);
+        self.replica.take_if(|_| self.failovers_left == 0);
         self.settle_down_steps();
-        let store = &self.store;
-        self.late.retain(|message| store.may_take(&message.body));
+        let (store, replica) = (&self.store, &self.replica);
+        // what is refused now may be taken once the store has fallen back
+        let may_take = |message: &Message| {
+            let replica = replica.as_ref().is_some_and(|replica| replica.may_take(&message.body));
+            replica || (store.is_decided_by(message.epoch) && store.may_take(&message.body))
+        };
+        self.late.retain(may_take);
         if self.late.len() > 1 {
             self.late.sort_by_key(hash_of);
         }
@@ -139,7 +143,7 @@ impl World {
             }
             // what is sure to be refused is as good as refused
             if let Some(step) = worker.step_mut()
-                && matches!(step, Step::Sent { message, .. } if !store.may_take(&message.body))
+                && matches!(step, Step::Sent { message, .. } if !may_take(message))
             {
                 *step = Step::Look;
             }
@@ -161,6 +165,7 @@ impl World {
 
     pub fn tick(&mut self, config: &Config) {
         self.store.pass(1, self.back_left);
+        self.tick_replica();
         self.workers.iter_mut().for_each(|worker| worker.tick(config.ttl));
     }
 
@@ -213,9 +218,10 @@ impl World {
             occurrence: None,
             now_ms: 0,
         };
+        let epoch = Some(self.store.epoch);
         let send = |why, writes: Vec<Write>, pledge| {
             let body = Body::Swap(Shared::new(Writes(writes)));
-            let message = Message { run: Some(run), why, grant: None, body };
+            let message = Message { run: Some(run), why, grant: None, epoch, body };
             Some(Phase::Claiming { step: Step::Sent { message, pledge }, unanswered })
         };
         let phase = match claim::claim(&view, &ask) {
@@ -295,7 +301,7 @@ impl World {
         let outcome = Outcome { grant, ending, resource: *resource, run, after };
         let next = match (key, &view.entry) {
             (None, _) => release(lease.as_ref(), grant, None, *resource, run).map_err(|_| false),
-            (Some(_), None) => Err(*applied),
+            (Some(_), None) => Err(*applied && self.store.is_of_this_epoch(grant.token)),
             (Some(_), Some(entry)) => match settle(entry, lease.as_ref(), &outcome) {
                 Ok(message) => Ok(message),
                 Err(Stale::AlreadySettled) => {
@@ -304,7 +310,7 @@ impl World {
                 }
                 Err(Stale::MovedOn { .. }) => {
                     self.just.add(Fact::StaleSettleRefused);
-                    Err(*applied)
+                    Err(*applied && self.store.is_of_this_epoch(grant.token))
                 }
             },
         };
@@ -313,6 +319,9 @@ impl World {
             Err(denied) => {
                 if denied {
                     self.just.add(Fact::SettleDenied);
+                }
+                if !self.store.is_of_this_epoch(grant.token) {
+                    self.just.add(Fact::ForgottenRefused);
                 }
                 self.workers[w].end();
             }
@@ -348,6 +357,7 @@ impl World {
             Body::Touch { resource, version } => {
                 self.store.touch(*resource, *version).then_some(Made { lease: 0, entry: 0 })
             }
+            Body::Swap(_) if !self.store.is_decided_by(message.epoch) => None,
             Body::Swap(writes) => self.store.swap(&writes.0).map(|versions| made_by(&writes.0, &versions)),
         };
         if made.is_some() {
@@ -428,7 +438,7 @@ impl World {
         };
         let held = self.workers[w].held_mut()?;
         let body = Body::Touch { resource, version };
-        let message = Message { run: Some(run), why: Why::Renew, grant: Some(grant), body };
+        let message = Message { run: Some(run), why: Why::Renew, grant: Some(grant), epoch: None, body };
         held.beat = Some(Beat::Sent(message));
         Some(())
     }
@@ -483,48 +493,10 @@ impl World {
             let mut log = row.value.log.iter();
             log.any(|one| one.token == token && one.resource == *resource && one.owner.pid == i32::from(run))
         });
-        if !on_record {
+        if !on_record && self.store.is_of_this_epoch(token) {
             self.just.add(Fact::RanWithoutIntent);
         }
         Some(())
-    }
-
-    /// An effect reaches the sink. Is it accepted?
-    pub fn land(&mut self, config: &Config, flight: Flight) -> bool {
-        let sink = &mut self.sinks[flight.resource];
-        let keys = &mut self.keys_accepted[flight.resource];
-        let bit = 1 << flight.key;
-        match flight.grant.against(sink.as_ref()) {
-            Fence::Stale => {
-                self.just.add(Fact::SinkRefused);
-                return false;
-            }
-            Fence::Advance => *keys = 0,
-            // another work of the row, under the same lease
-            Fence::Same if *keys & bit == 0 && config.in_a_row() => {}
-            Fence::Same | Fence::Clash => self.just.add(Fact::AcceptedAgain),
-        }
-        *sink = Some(flight.grant);
-        *keys |= bit;
-        self.accepted[flight.key] += 1;
-        let state = self.store.entries[flight.key].as_ref().map(|row| &row.value.state);
-        if config.resources == 1 && matches!(state, Some(State::Done { by: DoneBy::Run })) {
-            self.just.add(Fact::AcceptedAfterDone);
-        }
-        true
-    }
-
-    pub fn land_of(&mut self, config: &Config, w: usize) -> Option<()> {
-        let flight = self.flight_of(config, w)?;
-        let accepted = self.land(config, flight);
-        self.workers[w].held_mut()?.effect = if accepted { Effect::Accepted } else { Effect::Refused };
-        Some(())
-    }
-
-    fn flight_of(&self, config: &Config, w: usize) -> Option<Flight> {
-        let key = self.workers[w].key(&config.roles[w])?;
-        let held = self.workers[w].held().filter(|held| held.effect == Effect::UnderWay)?;
-        Some(Flight { key, resource: held.resource, grant: held.grant() })
     }
 
     /// The command has ended, or was stopped: what is still under way of it goes on alone.
@@ -582,7 +554,7 @@ impl World {
         let (entry, expect, guards) = claim::verdict(&view, seen, verdict, None).ok()?;
         let writes = guards.into_iter().map(Write::Guard).chain([Write::Entry { entry, expect }]);
         let body = Body::Swap(Shared::new(Writes(writes.collect())));
-        self.person = Some(Message { run: None, why: Why::Verdict, grant: None, body });
+        self.person = Some(Message { run: None, why: Why::Verdict, grant: None, epoch: None, body });
         Some(())
     }
 }
