@@ -74,6 +74,32 @@ impl Leaf {
         [self.above.as_raw_fd(), self.dir.as_raw_fd(), self.kill.as_raw_fd()]
     }
 
+    /// What says whether there are processes in it or below; -1 if it cannot be opened.
+    pub(crate) fn open_events(&self) -> RawFd {
+        // SAFETY: a valid C string, and an open directory.
+        unsafe {
+            libc::openat(self.dir.as_raw_fd(), c"cgroup.events".as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC)
+        }
+    }
+
+    /// No process is in it or below, by what [`open_events`](Leaf::open_events) gave. Allocates nothing.
+    pub(crate) fn is_empty(&self, events: RawFd) -> bool {
+        const EMPTY: &[u8] = b"populated 0\n";
+        // as for `remove`
+        (0..50).any(|_| {
+            let mut text = [0u8; 128];
+            // SAFETY: the buffer is valid for writes of its length.
+            let n = unsafe { libc::pread(events, text.as_mut_ptr().cast(), text.len(), 0) };
+            let text = usize::try_from(n).ok().and_then(|n| text.get(..n)).unwrap_or_default();
+            let is_empty = text.windows(EMPTY.len()).any(|line| line == EMPTY);
+            if !is_empty {
+                // SAFETY: no memory is involved.
+                unsafe { libc::sched_yield() };
+            }
+            is_empty
+        })
+    }
+
     /// KILL everything in it and below. Allocates nothing.
     pub(crate) fn kill(&self) {
         // SAFETY: the byte is valid for reads.

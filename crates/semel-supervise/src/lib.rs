@@ -15,8 +15,9 @@
 //! - [`Spec`], [`SpawnError`]: what to run, and why it could not be (`spec`)
 //! - [`resolve`]: program lookup as a shell does it
 //! - [`Tree`]: the handle: wait, stop, finish (`tree`; `orphans` for the keeper's death)
+//! - [`Keepers`]: keepers that stay for the next command, for those who start many
 //! - `keeper`: the code that runs between fork and exit, and the command between clone and exec
-//! - `plan`: everything the keeper needs, made before the fork, since it must not allocate after it
+//! - `plan`, `words`: everything the keeper needs, made before the fork, since it must not allocate after it
 //! - `sweep`, `procfs`: find and signal every descendant, never a recycled pid
 //! - `cgroup`: the leaf
 //! - [`capture()`]: one command inside somebody else's tree, with what it writes handed on
@@ -37,6 +38,7 @@ mod capture;
 mod cgroup;
 mod clock;
 mod keeper;
+mod keepers;
 mod orphans;
 mod plan;
 pub mod process;
@@ -48,10 +50,12 @@ mod sweep;
 mod sys;
 mod tree;
 mod wire;
+mod words;
 
 pub use capture::{Capture, Finished, Stream, capture, pass_on};
 pub use cgroup::remove_stale_leaves;
 pub use clock::{boottime, sleep_boottime};
+pub use keepers::Keepers;
 pub use process::Process;
 pub use resolve::resolve;
 pub use signals::{Caught, Signals, outlive_file_limit};

@@ -1,42 +1,20 @@
 //! Everything the keeper and the command need between fork and exec, made while allocating is still allowed.
 
-use std::ffi::{CString, OsStr, OsString, c_char};
+use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 use crate::cgroup::Leaf;
 use crate::spec::{Contain, Output, SpawnError, Spec, Stdin};
 use crate::sys;
-
-/// A NULL-terminated array of C strings, as execve wants it.
-pub(crate) struct Strings {
-    // The pointers point into these.
-    _owned: Vec<CString>,
-    pointers: Vec<*const c_char>,
-}
-
-impl Strings {
-    fn new(owned: Vec<CString>) -> Strings {
-        let mut pointers: Vec<_> = owned.iter().map(|text| text.as_ptr()).collect();
-        pointers.push(std::ptr::null());
-        Strings { _owned: owned, pointers }
-    }
-
-    pub(crate) fn as_ptr(&self) -> *const *const c_char {
-        self.pointers.as_ptr()
-    }
-}
+use crate::words::{OwnWords, Words, c_string};
 
 pub(crate) struct Plan {
     /// What the keeper is called.
     pub(crate) name: CString,
-    pub(crate) program: CString,
-    pub(crate) argv: Strings,
-    /// `/bin/sh FILE ARGS…`, for a file without a `#!` line.
-    pub(crate) sh_argv: Strings,
-    pub(crate) envp: Strings,
-    pub(crate) cwd: Option<CString>,
+    words: OwnWords,
+    /// Where the words of one command after the other are found, if the keeper is to stay.
+    pub(crate) shared: Option<*const Words>,
     /// What becomes the command's 0, 1, 2.
     pub(crate) stdio: [RawFd; 3],
     /// Keeps those of `stdio` open that are not the caller's own 0, 1, 2.
@@ -60,12 +38,7 @@ pub(crate) struct Plan {
 
 impl Plan {
     pub(crate) fn new(spec: Spec) -> Result<Plan, SpawnError> {
-        let program = c_string(spec.program.as_os_str())?;
-        let argv = c_strings(spec.argv.iter().map(OsString::as_os_str))?;
-        let mut sh_argv = vec![c_string("/bin/sh".as_ref())?, program.clone()];
-        sh_argv.extend(argv.iter().skip(1).cloned());
-        let env: Vec<_> = spec.env.into_iter().map(|(name, value)| assignment(name, &value)).collect();
-
+        let words = OwnWords::new(&spec)?;
         let mut held = Vec::new();
         let stdin = match spec.stdin {
             Stdin::Auto => inherited(0, &mut held)?,
@@ -85,11 +58,8 @@ impl Plan {
         let at_terminal = stdio.iter().any(|fd| unsafe { libc::tcgetpgrp(*fd) } > 0);
         let mut plan = Plan {
             name: c_string(crate::process::keeper_name(&spec.tag).as_ref())?,
-            argv: Strings::new(argv),
-            sh_argv: Strings::new(sh_argv),
-            envp: Strings::new(c_strings(env.iter().map(OsString::as_os_str))?),
-            cwd: spec.cwd.map(|cwd| c_string(cwd.as_os_str())).transpose()?,
-            program,
+            words,
+            shared: None,
             stdio,
             _held: held,
             owner: std::process::id().cast_signed(),
@@ -112,22 +82,11 @@ impl Plan {
         };
         Ok(plan)
     }
-}
 
-fn c_string(text: &OsStr) -> Result<CString, SpawnError> {
-    // A NUL inside: execve would cut the argument short, silently.
-    CString::new(text.as_bytes()).map_err(|error| SpawnError::system("arguments", error.into()))
-}
-
-fn c_strings<'a>(all: impl Iterator<Item = &'a OsStr>) -> Result<Vec<CString>, SpawnError> {
-    all.map(c_string).collect()
-}
-
-fn assignment(name: OsString, value: &OsStr) -> OsString {
-    let mut bytes = name.into_vec();
-    bytes.push(b'=');
-    bytes.extend_from_slice(value.as_bytes());
-    OsString::from_vec(bytes)
+    /// Of the one command.
+    pub(crate) fn words(&self) -> &Words {
+        self.words.get()
+    }
 }
 
 fn is_open(fd: RawFd) -> bool {

@@ -26,7 +26,8 @@ pub struct Spec {
     /// How the tree is to be held together.
     pub contain: Contain,
     /// The first deadline, as for [`Tree::set_deadline`](crate::Tree::set_deadline): set here it holds before
-    /// the command runs, so that there is no moment in which the command runs and nothing would end it.
+    /// the command runs, so that there is no moment in which the command runs and nothing would end it; and one that has passed starts
+    /// nothing ([`SpawnError::TooLate`]).
     pub deadline: Option<Duration>,
     /// By what [`run_is_gone`](crate::process::run_is_gone) knows the keeper: the first nine letters and digits.
     pub tag: String,
@@ -134,6 +135,12 @@ pub enum SpawnError {
         /// What the system said.
         source: io::Error,
     },
+    /// The deadline had passed before the keeper could start it.
+    #[error("the command was not started: its time had run out")]
+    TooLate,
+    /// Its keeper was killed before it said a word: the command may have run, and was ended if so.
+    #[error("its keeper was killed while the command was started: whether it ran is not known")]
+    KeeperDied,
 }
 
 impl SpawnError {
@@ -146,7 +153,7 @@ impl SpawnError {
         match self {
             SpawnError::NotFound { .. } => Some(127),
             SpawnError::CannotExecute { .. } => Some(126),
-            SpawnError::System { .. } => None,
+            SpawnError::System { .. } | SpawnError::TooLate | SpawnError::KeeperDied => None,
         }
     }
 }

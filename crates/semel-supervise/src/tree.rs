@@ -18,12 +18,14 @@ use tokio::io::unix::AsyncFd;
 use crate::cgroup::Leaf;
 use crate::clock::sleep_boottime;
 use crate::keeper;
+use crate::keepers::{Keepers, Kind};
 use crate::orphans;
 use crate::plan::Plan;
 use crate::process::Process;
 use crate::spec::{Containment, SpawnError, Spec};
 use crate::sys;
-use crate::wire::{Inbox, News, Order, Received};
+use crate::wire::{Inbox, News, Order, Received, send_with_fd};
+use crate::words::Region;
 
 /// How the command itself ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,6 +88,12 @@ pub struct Tree {
     ended: Option<Ended>,
     gone: Option<Leftovers>,
     reaped: bool,
+    /// What the words of the next command are laid out in, if the keeper stays.
+    region: Option<Region>,
+    /// The keeper said that it stays.
+    stays: bool,
+    /// Where a keeper that stays is put back, and what it is known by there.
+    home: Option<(Keepers, Kind)>,
 }
 
 impl Tree {
@@ -93,7 +101,7 @@ impl Tree {
     ///
     /// Must be called inside a tokio runtime with I/O enabled. Makes this process a child subreaper.
     pub fn spawn(spec: Spec) -> Result<Tree, SpawnError> {
-        let (mut tree, ours, program) = Tree::fork(spec)?;
+        let (mut tree, ours, program) = Tree::fork(spec, None)?;
         let news = match tree.inbox.receive(ours.as_raw_fd()) {
             Received::Message(bytes) => News::decode(bytes),
             Received::Nothing | Received::Closed => None,
@@ -108,19 +116,59 @@ impl Tree {
     /// As [`spawn`](Tree::spawn), but others get the thread until the exec has succeeded or failed: for those who start
     /// many. Whoever drops the future ends what was started.
     pub async fn start(spec: Spec) -> Result<Tree, SpawnError> {
-        let (mut tree, ours, program) = Tree::fork(spec)?;
+        let (mut tree, ours, program) = Tree::fork(spec, None)?;
         tree.watch(ours)?;
         let news = tree.receive().await;
         tree.started(news, program)
     }
 
+    /// A keeper that stays, with nothing to do yet: of what it is to run only the descriptors, the tag and the
+    /// containment matter.
+    pub(crate) fn idle(spec: Spec) -> Result<Tree, SpawnError> {
+        let region = Region::map().map_err(|error| SpawnError::system("mmap", error))?;
+        let (mut tree, ours, _) = Tree::fork(spec, Some(region))?;
+        tree.watch(ours)?;
+        Ok(tree)
+    }
+
+    /// Lay the words of this command before the idle keeper. `false`: there is no room for them.
+    pub(crate) fn lay_out(&mut self, spec: &Spec) -> Result<bool, SpawnError> {
+        self.region.as_mut().map_or(Ok(false), |region| region.lay_out(spec))
+    }
+
+    /// Have the idle keeper start what was laid before it. An error means that it is no longer there.
+    pub(crate) fn launch(&mut self, deadline: Option<Duration>, stdin: Option<OwnedFd>) -> io::Result<()> {
+        let order = Order::Launch(deadline.map_or(0, crate::clock::nanos));
+        match (&self.socket, stdin) {
+            (Some(socket), Some(fd)) => send_with_fd(socket.as_raw_fd(), &order.encode(), fd.as_raw_fd()),
+            _ => self.order(order),
+        }
+    }
+
+    /// Wait for the keeper's first word about it; whatever comes of it, the keeper goes back to where it came from.
+    pub(crate) async fn launched(
+        mut self,
+        home: Keepers,
+        kind: Kind,
+        program: PathBuf,
+    ) -> Result<Tree, SpawnError> {
+        let news = self.receive().await;
+        if let Some(News::Failed { stage, errno }) = news {
+            home.put_back(kind, self);
+            return Err(explain(stage, errno, program));
+        }
+        self.home = Some((home, kind));
+        self.started(news, program)
+    }
+
     /// Fork the keeper. From here on, dropping our end of its socket makes it end everything.
-    fn fork(spec: Spec) -> Result<(Tree, OwnedFd, PathBuf), SpawnError> {
+    fn fork(spec: Spec, region: Option<Region>) -> Result<(Tree, OwnedFd, PathBuf), SpawnError> {
         tokio::runtime::Handle::try_current()
             .map_err(|error| SpawnError::system("runtime", io::Error::other(error)))?;
         let program = spec.program.clone();
         let (ours, theirs) = sys::socketpair().map_err(|error| SpawnError::system("socketpair", error))?;
         let mut plan = Plan::new(spec)?;
+        plan.shared = region.as_ref().map(Region::words);
         if !plan.group_only {
             sys::become_subreaper();
         }
@@ -142,6 +190,9 @@ impl Tree {
             ended: None,
             gone: None,
             reaped: false,
+            region,
+            stays: false,
+            home: None,
         };
         Ok((tree, ours, program))
     }
@@ -161,13 +212,16 @@ impl Tree {
                 Some(News::Failed { stage, errno }) => explain(stage, errno, program),
                 _ => {
                     orphans::end(&self.keeper, self.leaf.as_ref());
-                    SpawnError::system("keeper", io::ErrorKind::BrokenPipe.into())
+                    SpawnError::KeeperDied
                 }
             });
         };
         self.pid = pid;
         if !in_cgroup {
             self.leaf = None;
+            if self.containment == Containment::Cgroup {
+                self.containment = Containment::Subreaper;
+            }
         } else if self.containment == Containment::Subreaper {
             self.containment = Containment::Cgroup;
         }
@@ -231,11 +285,23 @@ impl Tree {
     /// Returns at once if nothing was left.
     pub async fn finish(mut self, grace: Duration) -> Leftovers {
         let gone = self.end(grace).await;
-        self.reap();
+        match self.home.take() {
+            Some((home, kind)) if self.stays => {
+                (self.ended, self.gone, self.stays) = (None, None, false);
+                home.put_back(kind, self);
+            }
+            _ => self.reap(),
+        }
         gone
     }
 
     async fn end(&mut self, grace: Duration) -> Leftovers {
+        // the last word often comes together with the one before
+        while self.gone.is_none()
+            && let Some(news) = self.heard()
+        {
+            self.take_in(news);
+        }
         if let Some(gone) = self.gone {
             return gone;
         }
@@ -273,14 +339,30 @@ impl Tree {
     /// Take in one piece of news.
     async fn advance(&mut self) {
         match self.receive().await {
-            Some(News::Exited { status, by_deadline }) => {
+            Some(news) => self.take_in(news),
+            None => self.keeper_died().await,
+        }
+    }
+
+    fn take_in(&mut self, news: News) {
+        match news {
+            News::Exited { status, by_deadline } => {
                 self.ended = Some(Ended { exit: Some(Exit::from_status(status)), by_deadline });
             }
-            Some(News::Gone { leftovers, by_deadline }) => {
+            News::Gone { leftovers, by_deadline, stays } => {
                 self.gone = Some(Leftovers { count: leftovers, by_deadline, keeper_died: false });
+                self.stays = stays;
             }
-            Some(News::Started { .. } | News::Failed { .. }) => {}
-            None => self.keeper_died().await,
+            News::Started { .. } | News::Failed { .. } => {}
+        }
+    }
+
+    /// What has come, without waiting.
+    fn heard(&mut self) -> Option<News> {
+        let socket = self.socket.as_ref()?;
+        match self.inbox.receive(socket.as_raw_fd()) {
+            Received::Message(bytes) => News::decode(bytes),
+            Received::Closed | Received::Nothing => None,
         }
     }
 
@@ -371,6 +453,7 @@ fn explain(stage: u8, errno: i32, program: PathBuf) -> SpawnError {
             SpawnError::NotFound { program }
         }
         keeper::STAGE_EXEC => SpawnError::CannotExecute { program, source },
+        keeper::STAGE_LATE => SpawnError::TooLate,
         keeper::STAGE_CHDIR => SpawnError::system("chdir", source),
         keeper::STAGE_STDIO => SpawnError::system("dup2", source),
         keeper::STAGE_CGROUP => SpawnError::system("cgroup", source),

@@ -1,24 +1,27 @@
 //! From the keeper to the running command.
 //!
 //! The command is cloned as by vfork: it borrows the keeper's memory (on a stack of its own) and the keeper
-//! sleeps until the exec, so no page table is copied a second time; and it is born inside its cgroup. Where
-//! clone3 is not to be had, a plain fork does the same without the cgroup. An error on the way comes back
-//! through a close-on-exec pipe: the pipe's silent end means that the exec succeeded.
+//! sleeps until the exec, so no page table is copied a second time; and it is born inside its cgroup. An error on
+//! the way is left in that memory. Where clone3 is not to be had, a plain fork does the same without the cgroup, and
+//! an error comes back through a close-on-exec pipe: the pipe's silent end means that the exec succeeded.
 //!
 //! The bounds of the keeper hold here too: no allocation, no locks, no panic.
 
 #[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
 use std::ffi::c_void;
 use std::os::fd::RawFd;
+use std::sync::atomic::{AtomicI32, AtomicU8, Ordering};
 
 use crate::plan::Plan;
 use crate::sys;
+use crate::words::Words;
 
 pub(crate) const STAGE_FORK: u8 = 1;
 pub(crate) const STAGE_CGROUP: u8 = 2;
 pub(crate) const STAGE_STDIO: u8 = 3;
 pub(crate) const STAGE_CHDIR: u8 = 4;
 pub(crate) const STAGE_EXEC: u8 = 5;
+pub(crate) const STAGE_LATE: u8 = 6;
 
 pub(super) struct Launched {
     pub(super) pid: i32,
@@ -30,46 +33,71 @@ pub(super) struct Failed {
     pub(super) errno: i32,
 }
 
-struct Child<'a> {
-    plan: &'a Plan,
-    keeper: i32,
-    report: RawFd,
+/// What is to be run.
+pub(super) struct Command<'a> {
+    pub(super) plan: &'a Plan,
+    pub(super) words: &'a Words,
+    /// What becomes its 0, 1, 2.
+    pub(super) stdio: [RawFd; 3],
+    /// Where it is born.
+    pub(super) leaf: Option<RawFd>,
+    pub(super) keeper: i32,
 }
 
-pub(super) fn launch(plan: &Plan, keeper: i32) -> Result<Launched, Failed> {
+struct Child<'a> {
+    command: &'a Command<'a>,
+    /// The pipe for what went wrong; -1: it shares our memory.
+    report: RawFd,
+    /// 0: nothing.
+    stage: AtomicU8,
+    errno: AtomicI32,
+}
+
+pub(super) fn launch(command: &Command<'_>) -> Result<Launched, Failed> {
+    let (stage, errno) = (AtomicU8::new(0), AtomicI32::new(0));
+    let child = Child { command, report: -1, stage, errno };
+    let pid = vfork_into(command.leaf, &child);
+    if pid > 0 {
+        let launched = Launched { pid, in_leaf: command.leaf.is_some() };
+        return match child.stage.load(Ordering::Acquire) {
+            0 => Ok(launched),
+            stage => Err(failed(pid, stage, child.errno.load(Ordering::Acquire))),
+        };
+    }
+    if command.plan.must_enter_leaf {
+        return Err(Failed { stage: STAGE_CGROUP, errno: pid.wrapping_neg() });
+    }
+    // clone3 is forbidden (some sandboxes) or unknown, or the cgroup may not be entered.
+    fork(command)
+}
+
+fn failed(pid: i32, stage: u8, errno: i32) -> Failed {
+    let _ = sys::wait(pid, 0);
+    Failed { stage, errno }
+}
+
+fn fork(command: &Command<'_>) -> Result<Launched, Failed> {
     let (result, report) = sys::pipe().map_err(|errno| Failed { stage: STAGE_FORK, errno })?;
-    let child = Child { plan, keeper, report };
-    let launched = clone_child(&child);
+    let child = Child { command, report, stage: AtomicU8::new(0), errno: AtomicI32::new(0) };
+    // SAFETY: this process has one thread, and the child only makes system calls until it execs.
+    let pid = match unsafe { libc::fork() } {
+        0 => become_command(&child),
+        pid => pid,
+    };
+    let errno = sys::errno();
     sys::close(report);
-    let launched = launched?;
     let mut bytes = [0u8; 5];
     // SAFETY: the buffer is valid for writes of its length.
     let n = unsafe { libc::read(result, bytes.as_mut_ptr().cast(), bytes.len()) };
     sys::close(result);
+    if pid < 0 {
+        return Err(Failed { stage: STAGE_FORK, errno });
+    }
     if n < 5 {
-        return Ok(launched);
+        return Ok(Launched { pid, in_leaf: false });
     }
-    let _ = sys::wait(launched.pid, 0);
     let [stage, errno @ ..] = bytes;
-    Err(Failed { stage, errno: i32::from_ne_bytes(errno) })
-}
-
-fn clone_child(child: &Child<'_>) -> Result<Launched, Failed> {
-    let leaf = child.plan.leaf.as_ref().map(|leaf| leaf.dir_fd());
-    let pid = vfork_into(leaf, child);
-    if pid > 0 {
-        return Ok(Launched { pid, in_leaf: leaf.is_some() });
-    }
-    if child.plan.must_enter_leaf {
-        return Err(Failed { stage: STAGE_CGROUP, errno: pid.wrapping_neg() });
-    }
-    // clone3 is forbidden (some sandboxes) or unknown, or the cgroup may not be entered.
-    // SAFETY: this process has one thread, and the child only makes system calls until it execs.
-    match unsafe { libc::fork() } {
-        0 => become_command(child),
-        -1 => Err(Failed { stage: STAGE_FORK, errno: sys::errno() }),
-        pid => Ok(Launched { pid, in_leaf: false }),
-    }
+    Err(failed(pid, stage, i32::from_ne_bytes(errno)))
 }
 
 /// A child on a stack of its own in our memory, while we sleep until it execs or ends. Negative: -errno.
@@ -141,30 +169,34 @@ extern "C" fn entry(child: *const c_void) -> ! {
 }
 
 fn become_command(child: &Child<'_>) -> ! {
-    let (stage, errno) = try_become(child);
+    let (stage, errno) = try_become(child.command);
+    child.errno.store(errno, Ordering::Release);
+    child.stage.store(stage, Ordering::Release);
     let [a, b, c, d] = errno.to_ne_bytes();
     let bytes = [stage, a, b, c, d];
     // SAFETY: the bytes are valid for reads; `_exit` runs nothing of the caller's.
     unsafe {
-        libc::write(child.report, bytes.as_ptr().cast(), bytes.len());
+        if child.report >= 0 {
+            libc::write(child.report, bytes.as_ptr().cast(), bytes.len());
+        }
         libc::_exit(127)
     }
 }
 
 /// Comes back only with the stage that failed, and why.
-fn try_become(child: &Child<'_>) -> (u8, i32) {
-    let plan = child.plan;
+fn try_become(command: &Command<'_>) -> (u8, i32) {
+    let Command { plan, words, .. } = command;
     #[cfg(target_os = "linux")]
     // SAFETY: no memory is involved. The death signal hangs on the thread that forked: the keeper has only one.
     unsafe {
         libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0);
-        if libc::getppid() != child.keeper {
+        if libc::getppid() != command.keeper {
             libc::_exit(127);
         }
     }
     // SAFETY: no memory is involved. A group that is gone: then we stay in the keeper's, which is no harm.
     unsafe { libc::setpgid(0, if plan.joins_group { plan.owner_group } else { 0 }) };
-    if let Err(errno) = arrange_stdio(plan.stdio) {
+    if let Err(errno) = arrange_stdio(command.stdio) {
         return (STAGE_STDIO, errno);
     }
     if plan.at_terminal && plan.group_only {
@@ -173,25 +205,26 @@ fn try_become(child: &Child<'_>) -> (u8, i32) {
             libc::tcsetpgrp(fd, libc::getpid());
         });
     }
-    if let Some(cwd) = &plan.cwd {
+    if !words.cwd.is_null() {
         // SAFETY: a valid C string.
-        if unsafe { libc::chdir(cwd.as_ptr()) } != 0 {
+        if unsafe { libc::chdir(words.cwd) } != 0 {
             return (STAGE_CHDIR, sys::errno());
         }
     }
-    default_signals(plan);
-    // SAFETY: all are NULL-terminated arrays of C strings that live in the plan.
+    unblock_signals();
+    // SAFETY: all are NULL-terminated arrays of C strings that live as long as the words do.
     unsafe {
-        libc::execve(plan.program.as_ptr(), plan.argv.as_ptr(), plan.envp.as_ptr());
+        libc::execve(words.program, words.argv, words.envp);
         if sys::errno() == libc::ENOEXEC {
-            libc::execve(c"/bin/sh".as_ptr(), plan.sh_argv.as_ptr(), plan.envp.as_ptr());
+            libc::execve(c"/bin/sh".as_ptr(), words.sh_argv, words.envp);
         }
     }
     (STAGE_EXEC, sys::errno())
 }
 
-/// Handlers away before the mask is lifted, so that none of the caller's runs here.
-fn default_signals(plan: &Plan) {
+/// For the keeper, which blocks them all, and so for whatever it starts: handlers away before a mask is lifted, so
+/// that none of the caller's runs there.
+pub(super) fn default_signals(plan: &Plan) {
     for signo in 1..=64 {
         let ignored = plan.stay_ignored.contains(&Some(signo));
         sys::set_disposition(signo, if ignored { libc::SIG_IGN } else { libc::SIG_DFL });
@@ -203,6 +236,9 @@ fn default_signals(plan: &Plan) {
         // SAFETY: an all-zero kernel sigaction (smaller than this) means the default.
         unsafe { libc::syscall(libc::SYS_rt_sigaction, signo, default.as_ptr(), std::ptr::null::<u64>(), 8) };
     }
+}
+
+fn unblock_signals() {
     // SAFETY: the set is initialised before it is read.
     unsafe {
         let mut none: libc::sigset_t = std::mem::zeroed();

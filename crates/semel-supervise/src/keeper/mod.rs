@@ -6,9 +6,13 @@
 //! in its last state, *killing*, goes on until nothing is left.
 //!
 //! ```text
-//! running ── command exits ──▶ leftovers ── none ──▶ gone
+//! running ── command exits ──▶ leftovers ── none ──▶ gone (and idle, if K is to stay)
 //!    └──── kill order, S gone, deadline ────▶ killing ──▶ gone
 //! ```
+//!
+//! A keeper that stays ([`Keepers`](crate::Keepers)) takes the next command when nothing is left of the one before:
+//! what it is told to run lies in memory that it shares with S, and is read only between the order and the exec. One
+//! that had to kill does not stay.
 //!
 //! S may have threads, so K is bound to what is safe after such a fork: it never allocates, locks or panics,
 //! and all it needs lies ready in the [`Plan`]. It blocks every signal; only KILL and STOP reach it.
@@ -20,16 +24,25 @@ mod launch;
 
 use std::os::fd::RawFd;
 
+use crate::cgroup::Leaf;
 use crate::plan::Plan;
 use crate::sweep::Sweep;
 use crate::sys;
-use crate::wire::{Inbox, News, Order, Received};
+use crate::wire::{Inbox, News, Order, Received, receive_with_fd};
+use crate::words::Words;
+use launch::Command;
 
-pub(crate) use launch::{STAGE_CGROUP, STAGE_CHDIR, STAGE_EXEC, STAGE_STDIO};
+pub(crate) use launch::{STAGE_CGROUP, STAGE_CHDIR, STAGE_EXEC, STAGE_LATE, STAGE_STDIO};
+
+/// How long a keeper that stays waits for the end of a short command before it says that it has started.
+const MOMENT_MS: i32 = 2;
 
 /// Run as the keeper. Called in the forked process, with every signal blocked.
 pub(crate) fn keep(plan: &Plan, socket: RawFd) -> ! {
-    let code = Keeper::start(plan, socket).map_or(1, Keeper::run);
+    let code = Keeper::start(plan, socket).map_or(1, |keeper| match plan.shared {
+        Some(words) => keeper.stay(words),
+        None => keeper.once(),
+    });
     // SAFETY: ends the process without running anything of the caller's.
     unsafe { libc::_exit(code) }
 }
@@ -39,6 +52,10 @@ struct Keeper<'a> {
     me: i32,
     command: i32,
     in_leaf: bool,
+    /// There is no leaf to be born in, or it could not be entered.
+    leafless: bool,
+    /// Says whether anything is in the leaf; -1: the leaf is removed to find out.
+    populated: RawFd,
     socket: RawFd,
     /// Readable when a child has ended; -1 where there is no such thing (then K looks now and then).
     children: RawFd,
@@ -47,6 +64,10 @@ struct Keeper<'a> {
     deadline: u64,
     inbox: Inbox,
     exited: bool,
+    /// That it started, if S does not know: where commands follow one another, a short one is told of once.
+    late: Option<News>,
+    /// How the command ended, as long as S does not know.
+    untold: Option<i32>,
     killing: bool,
     by_deadline: bool,
     /// Since when (CLOCK_BOOTTIME, nanoseconds); 0: not yet.
@@ -69,8 +90,8 @@ impl<'a> Keeper<'a> {
         unsafe {
             libc::prctl(libc::PR_SET_NAME, plan.name.as_ptr())
         };
-        // Inherited as ignored, it would make the kernel reap in our place and lose the command's status.
-        sys::set_disposition(libc::SIGCHLD, libc::SIG_DFL);
+        // SIGCHLD too: inherited as ignored, it would make the kernel reap in our place and lose the command's status.
+        launch::default_signals(plan);
         // Even if only the group is to be ended: a dead orphan that nobody reaps would keep the group alive.
         sys::become_subreaper();
         keep_only(plan, socket);
@@ -81,61 +102,132 @@ impl<'a> Keeper<'a> {
             return None;
         }
         let (children, timer) = event_fds();
-        #[cfg(target_os = "linux")]
-        crate::clock::arm(timer, plan.deadline);
-        let launched = launch::launch(plan, me);
-        for fd in plan.stdio {
-            // A reader at the other end of the command's output must see it end with the command.
-            sys::close(fd);
-        }
-        let mut keeper = Keeper {
+        Some(Keeper {
             plan,
             me,
             command: 0,
             in_leaf: false,
+            leafless: plan.leaf.is_none(),
+            populated: plan.leaf.as_ref().filter(|_| plan.shared.is_some()).map_or(-1, Leaf::open_events),
             socket,
             children,
             timer,
-            deadline: plan.deadline,
+            deadline: 0,
             inbox: Inbox::default(),
             exited: false,
+            late: None,
+            untold: None,
             killing: false,
             by_deadline: false,
             killing_since: 0,
             next_round: 0,
             leftovers: None,
-        };
+        })
+    }
+
+    /// The one command of the plan.
+    fn once(mut self) -> i32 {
+        let plan = self.plan;
+        let launched = self.launch(plan.words(), plan.stdio, plan.deadline);
+        for fd in plan.stdio {
+            // A reader at the other end of the command's output must see it end with the command.
+            sys::close(fd);
+        }
         match launched {
-            Ok(launched) => {
-                (keeper.command, keeper.in_leaf) = (launched.pid, launched.in_leaf);
-                if !keeper.in_leaf {
-                    remove_leaf(plan);
+            true => self.run(),
+            false => remove_leaf(plan),
+        }
+        i32::from(!launched)
+    }
+
+    /// One command after the other, until S is gone or something had to be killed.
+    fn stay(mut self, words: *const Words) -> i32 {
+        let [null, stdout, stderr] = self.plan.stdio;
+        while let Some((order, sent)) = receive_with_fd(self.socket) {
+            let Some(Order::Launch(deadline)) = Order::decode(order) else {
+                // an order about the one before, which was gone when it came
+                continue;
+            };
+            let stdin = if sent >= 0 { sent } else { null };
+            // SAFETY: S laid the words out before it sent the order, and touches them no more before it has our answer.
+            let launched = self.launch(unsafe { &*words }, [stdin, stdout, stderr], deadline);
+            if sent >= 0 {
+                sys::close(sent);
+            }
+            if launched {
+                self.run();
+                if !self.stays() {
+                    break;
                 }
-                keeper.tell(News::Started { pid: launched.pid, in_cgroup: launched.in_leaf });
-                Some(keeper)
+                (self.command, self.in_leaf, self.exited, self.leftovers) = (0, false, false, None);
+            }
+        }
+        remove_leaf(self.plan);
+        0
+    }
+
+    /// A keeper that killed has changed its priority, and one that lost its S has nobody to stay for.
+    fn stays(&self) -> bool {
+        self.plan.shared.is_some() && !self.killing && self.socket >= 0 && self.inbox.is_empty()
+    }
+
+    /// Start it, and tell. `false`: it did not start.
+    fn launch(&mut self, words: &Words, stdio: [RawFd; 3], deadline: u64) -> bool {
+        if deadline != self.deadline {
+            self.set_deadline(deadline);
+        }
+        if deadline != 0 && now() >= deadline {
+            // S stood still before it gave the order: what it knew when it decided to start this is over
+            self.tell(&[News::Failed { stage: STAGE_LATE, errno: libc::ETIME }]);
+            return false;
+        }
+        let leaf = self.plan.leaf.as_ref().filter(|_| !self.leafless).map(Leaf::dir_fd);
+        match launch::launch(&Command { plan: self.plan, words, stdio, leaf, keeper: self.me }) {
+            Ok(launched) => {
+                (self.command, self.in_leaf) = (launched.pid, launched.in_leaf);
+                if !self.in_leaf && !self.leafless {
+                    self.leafless = true;
+                    remove_leaf(self.plan);
+                }
+                let started = News::Started { pid: launched.pid, in_cgroup: launched.in_leaf };
+                match self.plan.shared {
+                    Some(_) => self.late = Some(started),
+                    None => self.tell(&[started]),
+                }
+                true
             }
             Err(failed) => {
-                remove_leaf(plan);
-                keeper.tell(News::Failed { stage: failed.stage, errno: failed.errno });
-                None
+                self.tell(&[News::Failed { stage: failed.stage, errno: failed.errno }]);
+                false
             }
         }
     }
 
-    fn run(mut self) -> i32 {
+    fn run(&mut self) {
+        let mut is_first = true;
         loop {
             let childless = self.reap();
             let alone = childless || (self.exited && self.plan.group_only);
-            if alone && self.nothing_left() {
+            let is_over = alone && self.nothing_left();
+            let by_deadline = self.by_deadline;
+            let exited = self.untold.take().map(|status| News::Exited { status, by_deadline });
+            if is_over {
                 self.restore_terminal();
                 let leftovers = self.leftovers.unwrap_or(0);
-                self.tell(News::Gone { leftovers, by_deadline: self.by_deadline });
-                return 0;
+                let gone = News::Gone { leftovers, by_deadline, stays: self.stays() };
+                let started = self.late.take();
+                self.tell_some([started, exited, Some(gone)]);
+                return;
+            }
+            if exited.is_some() || !is_first {
+                let started = self.late.take();
+                self.tell_some([started, exited, None]);
             }
             if self.killing && now() >= self.next_round {
                 self.kill_round();
             }
             self.await_event(childless);
+            is_first = false;
         }
     }
 
@@ -145,7 +237,7 @@ impl<'a> Keeper<'a> {
             match sys::wait(-1, libc::WNOHANG | sys::WAIT_ALL) {
                 Ok(Some((pid, status))) if pid == self.command => {
                     self.exited = true;
-                    self.tell(News::Exited { status, by_deadline: self.by_deadline });
+                    self.untold = Some(status);
                 }
                 Ok(Some(_)) => {}
                 Ok(None) => return false,
@@ -159,6 +251,9 @@ impl<'a> Keeper<'a> {
             return !sys::kill(self.command.wrapping_neg(), 0) && sys::errno() == libc::ESRCH;
         }
         match &self.plan.leaf {
+            Some(leaf) if self.in_leaf && self.populated >= 0 && self.stays() => {
+                leaf.is_empty(self.populated)
+            }
             Some(leaf) if self.in_leaf => leaf.remove(),
             _ => true,
         }
@@ -235,6 +330,9 @@ impl<'a> Keeper<'a> {
     }
 
     fn patience_ms(&self, childless: bool) -> i32 {
+        if self.late.is_some() {
+            return MOMENT_MS;
+        }
         // What is left is not all ours to reap, so that nothing would wake us.
         let look_again = self.children < 0 || childless || (self.exited && self.plan.group_only);
         if self.killing {
@@ -265,7 +363,7 @@ impl<'a> Keeper<'a> {
             Some(Order::TermTree) => self.signal_tree(&[libc::SIGTERM, libc::SIGCONT]),
             Some(Order::KillTree) => self.killing = true,
             Some(Order::Deadline(at)) => self.set_deadline(at),
-            Some(Order::Signal(_)) | None => {}
+            Some(Order::Signal(_) | Order::Launch(_)) | None => {}
         }
     }
 
@@ -275,9 +373,29 @@ impl<'a> Keeper<'a> {
         crate::clock::arm(self.timer, at);
     }
 
-    fn tell(&self, news: News) {
-        // S may be gone: then there is nobody to tell.
-        let _ = sys::send(self.socket, &news.encode());
+    fn tell(&self, news: &[News]) {
+        let mut bytes = [0; 3 * crate::wire::SIZE];
+        let mut length = 0;
+        for (news, room) in news.iter().zip(bytes.chunks_exact_mut(crate::wire::SIZE)) {
+            room.copy_from_slice(&news.encode());
+            length += crate::wire::SIZE;
+        }
+        if let Some(bytes) = bytes.get(..length).filter(|bytes| !bytes.is_empty()) {
+            // S may be gone: then there is nobody to tell.
+            let _ = sys::send(self.socket, bytes);
+        }
+    }
+
+    /// What there is of these, in one.
+    fn tell_some(&self, news: [Option<News>; 3]) {
+        match news {
+            [Some(a), Some(b), Some(c)] => self.tell(&[a, b, c]),
+            [Some(a), Some(b), None] | [Some(a), None, Some(b)] | [None, Some(a), Some(b)] => {
+                self.tell(&[a, b]);
+            }
+            [Some(a), None, None] | [None, Some(a), None] | [None, None, Some(a)] => self.tell(&[a]),
+            [None, None, None] => {}
+        }
     }
 
     /// With the process group as the only containment the command's group was put in the foreground.

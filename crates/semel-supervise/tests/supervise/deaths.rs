@@ -9,6 +9,9 @@ use crate::probe::Probe;
 use crate::support::{Mark, SOON, containments, is_alive, kill, state, within};
 use crate::trees::HARD;
 
+/// A keeper of its own, and one that has had a command before.
+const BOTH: [&[(&str, &str)]; 2] = [&[], &[("PROBE_STAYS", "1")]];
+
 /// The promise for a killed S.
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -25,9 +28,9 @@ fn leaf_of(command: i32) -> Option<std::path::PathBuf> {
 #[test]
 fn a_killed_supervisor_takes_every_tree_with_it_within_a_second() {
     for contain in containments() {
-        for (name, script) in HARD {
+        for ((name, script), options) in HARD.iter().flat_map(|hard| BOTH.map(|options| (hard, options))) {
             let mark = Mark::new();
-            let probe = Probe::start(&mark, script, contain, &[]);
+            let probe = Probe::start(&mark, script, contain, options);
             within(SOON, "the tree stands", || mark.alive().len() >= 3);
             let (keeper, leaf) = (probe.keeper(), leaf_of(probe.command()));
             assert_eq!(leaf.is_some(), contain == Contain::Cgroup);
@@ -42,9 +45,9 @@ fn a_killed_supervisor_takes_every_tree_with_it_within_a_second() {
 #[test]
 fn a_killed_keeper_takes_the_tree_with_it_and_the_supervisor_is_told() {
     for contain in containments() {
-        for (name, script) in HARD {
+        for ((name, script), options) in HARD.iter().flat_map(|hard| BOTH.map(|options| (hard, options))) {
             let mark = Mark::new();
-            let mut probe = Probe::start(&mark, script, contain, &[]);
+            let mut probe = Probe::start(&mark, script, contain, options);
             within(SOON, "the tree stands", || mark.alive().len() >= 3);
             let leaf = leaf_of(probe.command());
             kill(probe.keeper(), libc::SIGKILL);
@@ -59,10 +62,11 @@ fn a_killed_keeper_takes_the_tree_with_it_and_the_supervisor_is_told() {
 
 #[test]
 fn with_supervisor_and_keeper_killed_at_once_the_command_dies() {
-    for contain in containments() {
+    for (contain, options) in containments().into_iter().flat_map(|contain| BOTH.map(|both| (contain, both)))
+    {
         let mark = Mark::new();
-        let probe =
-            Probe::start(&mark, "trap '' TERM; setsid sleep 1000 & while :; do sleep 1; done", contain, &[]);
+        let script = "trap '' TERM; setsid sleep 1000 & while :; do sleep 1; done";
+        let probe = Probe::start(&mark, script, contain, options);
         within(SOON, "the daemon runs", || mark.running("sleep") >= 1);
         let (keeper, command) = (probe.keeper(), probe.command());
         let keeper = Process { pid: keeper, start: start_of(keeper) };
@@ -102,10 +106,12 @@ fn start_of(pid: i32) -> u64 {
 
 #[test]
 fn a_stopped_supervisor_loses_its_tree_at_the_deadline() {
-    for contain in containments() {
+    for (contain, options) in containments().into_iter().flat_map(|contain| BOTH.map(|both| (contain, both)))
+    {
         let mark = Mark::new();
         let script = "trap '' TERM; setsid sleep 1000 & sleep 1000; sleep 1000";
-        let probe = Probe::start(&mark, script, contain, &[("PROBE_DEADLINE_MS", "700")]);
+        let options = [options, &[("PROBE_DEADLINE_MS", "700")]].concat();
+        let probe = Probe::start(&mark, script, contain, &options);
         kill(probe.pid(), libc::SIGSTOP);
         within(SOON, "the tree stands", || mark.alive().len() == 3);
         within(Duration::from_secs(2), "killed by the keeper", || mark.alive().is_empty());

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use semel_supervise::{Contain, Ended, Exit, Tree};
+use semel_supervise::{Contain, Ended, Exit, Keepers, SpawnError, Spec, Tree};
 
 use crate::support::{Gate, Mark, SOON, capture, containments, is_alive, kill, sh, spec, state, within};
 
@@ -177,9 +177,33 @@ async fn stop_wakes_a_stopped_keeper() {
 async fn a_deadline_given_beforehand_holds_from_the_start() {
     let mark = Mark::new();
     let mut spec = spec(&mark, "sleep", &["1000"]);
-    spec.deadline = Some(semel_supervise::boottime());
+    spec.deadline = Some(semel_supervise::boottime() + Duration::from_millis(150));
     let mut tree = Tree::spawn(spec).unwrap();
     assert_eq!(tree.wait().await, Ended { exit: Some(Exit::Signal(libc::SIGKILL)), by_deadline: true });
+}
+
+#[tokio::test]
+async fn after_the_deadline_nothing_is_started() {
+    let mark = Mark::new();
+    let folder = tempfile::tempdir().unwrap();
+    let trace = folder.path().join("ran");
+    let order = format!("echo x >> {}", trace.display());
+    let late = |mut spec: Spec| {
+        spec.deadline = Some(semel_supervise::boottime());
+        spec
+    };
+    let once = Tree::spawn(late(sh(&mark, &order)));
+    assert!(matches!(once, Err(SpawnError::TooLate)), "{once:?}");
+    // and the next one of the same keeper is
+    let keepers = Keepers::default();
+    for _ in 0..2 {
+        let again = keepers.start(late(sh(&mark, &order))).await;
+        assert!(matches!(again, Err(SpawnError::TooLate)), "{again:?}");
+        assert!(!trace.exists());
+        let mut tree = keepers.start(sh(&mark, "exit 3")).await.unwrap();
+        assert_eq!(tree.wait().await, exited(3));
+        tree.finish(GRACE).await;
+    }
 }
 
 #[tokio::test]

@@ -18,6 +18,7 @@ mod cost;
 mod deaths;
 mod ends;
 mod gone;
+mod keepers;
 mod probe;
 mod starts;
 mod stdio;

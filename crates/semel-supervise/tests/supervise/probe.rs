@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use semel_supervise::{Contain, Signals, Spec, Stdin, Tree, boottime};
+use semel_supervise::{Contain, Keepers, Signals, Spec, Stdin, Tree, boottime};
 
 use crate::support::{Mark, SOON, kill, within};
 
@@ -126,7 +126,22 @@ fn play() {
 
 async fn supervise(spec: Spec) {
     let mut signals = Signals::install().unwrap();
-    let mut tree = Tree::spawn(spec).unwrap();
+    // a keeper that has had a command before
+    let keepers = Keepers::default();
+    let mut tree = match option("PROBE_STAYS") {
+        Some(_) => {
+            let mut first = Spec::new("/bin/true", vec!["true".into()]);
+            (first.stdin, first.contain) = (Stdin::Null, spec.contain);
+            let mut first = keepers.start(first).await.unwrap();
+            let keeper = first.keeper();
+            first.wait().await;
+            first.finish(Duration::ZERO).await;
+            let tree = keepers.start(Spec { stdin: Stdin::Null, ..spec }).await.unwrap();
+            assert_eq!(tree.keeper(), keeper);
+            tree
+        }
+        None => Tree::spawn(spec).unwrap(),
+    };
     if let Some(ms) = option("PROBE_DEADLINE_MS") {
         tree.set_deadline(Some(boottime() + Duration::from_millis(ms.parse().unwrap()))).unwrap();
     }
