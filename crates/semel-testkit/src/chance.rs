@@ -17,9 +17,25 @@ impl Chance {
         Chance(seed)
     }
 
+    /// With this seed, which whoever asks has printed.
+    pub fn with_seed(seed: u64) -> Chance {
+        Chance(seed)
+    }
+
+    /// With a seed of no interest: for what only must differ between processes.
+    pub(crate) fn silent() -> Chance {
+        let now = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap();
+        Chance(u64::from(now.subsec_nanos()) << 32 ^ now.as_secs() ^ u64::from(std::process::id()) << 17)
+    }
+
     /// Another, for a task of its own.
     pub fn split(&mut self) -> Chance {
         Chance(self.next())
+    }
+
+    /// The seed with which another would go on as this one does.
+    pub fn seed(&self) -> u64 {
+        self.0
     }
 
     /// Any number.

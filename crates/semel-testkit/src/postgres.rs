@@ -118,12 +118,12 @@ impl Drop for Postgres {
 }
 
 /// As whom the server runs: PostgreSQL refuses root.
-struct User {
-    other: Option<(u32, u32)>,
+pub(crate) struct User {
+    pub(crate) other: Option<(u32, u32)>,
 }
 
 impl User {
-    fn for_server() -> Result<User, String> {
+    pub(crate) fn for_server() -> Result<User, String> {
         // SAFETY: no memory is involved.
         if unsafe { libc::geteuid() } != 0 {
             return Ok(User { other: None });
@@ -159,7 +159,7 @@ impl User {
     }
 
     /// Run a program to its end. If it fails, so does the test, with what it said.
-    fn call(&self, program: &Path, dir: &Path, with: impl FnOnce(&mut Command)) {
+    pub(crate) fn call(&self, program: &Path, dir: &Path, with: impl FnOnce(&mut Command)) {
         let mut command = self.command(program, dir);
         with(&mut command);
         let output = command.stdin(Stdio::null()).output().unwrap();
@@ -169,7 +169,7 @@ impl User {
 }
 
 /// Where the server's programs are: on the PATH, or where Debian keeps them, the newest version first.
-fn programs() -> Option<PathBuf> {
+pub(crate) fn programs() -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
     let mut versions: Vec<(u32, PathBuf)> = versions
