@@ -268,7 +268,7 @@ async fn the_log_stays_short_and_a_backup_is_whole() {
     assert_eq!(store.integrity().await.unwrap(), Vec::<String>::new());
     store.checkpoint().await.unwrap();
     let facts = store.facts().await.unwrap();
-    assert_eq!((facts.wal_bytes, facts.schema, facts.mode), (0, 1, 0o600));
+    assert_eq!((facts.wal_bytes, facts.schema, facts.mode), (0, 2, 0o600));
     assert!(!facts.is_open_to_others() && facts.bytes > 4096 && facts.sqlite.starts_with("3."), "{facts:?}");
     let copied = Sqlite::open(&copy).unwrap();
     assert_eq!(copied.scan("a/", None, 1000).await.unwrap(), store.scan("a/", None, 1000).await.unwrap());

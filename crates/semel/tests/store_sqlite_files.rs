@@ -158,11 +158,49 @@ fn a_newer_schema_is_refused() {
     Connection::open(&path).unwrap().execute_batch("PRAGMA user_version = 7").unwrap();
     let message = configuration(&path);
     assert!(
-        message.contains("written by a newer Semel (schema 7, this one knows 1): upgrade semel"),
+        message.contains("written by a newer Semel (schema 7, this one knows 2): upgrade semel"),
         "{message}"
     );
-    Connection::open(&path).unwrap().execute_batch("PRAGMA user_version = 1").unwrap();
+    Connection::open(&path).unwrap().execute_batch("PRAGMA user_version = 2").unwrap();
     assert!(has(&Sqlite::open(&path).unwrap(), "a"));
+}
+
+/// As the first schema had it.
+const SCHEMA_1: &str = "PRAGMA journal_mode = WAL; PRAGMA application_id = 0x53656d6c; PRAGMA user_version = 1;
+    CREATE TABLE records (key TEXT PRIMARY KEY NOT NULL, version INTEGER NOT NULL, ttl_ms INTEGER, touched_ns INTEGER,
+        boot BLOB, value BLOB NOT NULL) WITHOUT ROWID;
+    INSERT INTO records VALUES ('a/1', 11, NULL, NULL, NULL, x'6f6e65'), ('a/2', 12, NULL, NULL, NULL, x'74776f')";
+
+#[test]
+fn the_first_schema_is_brought_up_to_date_by_one_of_many() {
+    for _ in 0..10 {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("state.db");
+        let old = Connection::open(&path).unwrap();
+        old.execute_batch(SCHEMA_1).unwrap();
+        std::thread::scope(|scope| {
+            for i in 0..8 {
+                let path = &path;
+                scope.spawn(move || put(&Sqlite::open(path).unwrap(), &format!("b/{i}"), b"x").unwrap());
+            }
+        });
+        let store = Sqlite::open(&path).unwrap();
+        let found = runtime().block_on(store.scan("a/", None, 100)).unwrap();
+        let told: Vec<(&str, &str, &[u8])> =
+            found.iter().map(|r| (r.key.as_str(), r.version.as_str(), r.value.as_slice())).collect();
+        assert_eq!(told, [("a/1", "11", b"one".as_slice()), ("a/2", "12", b"two".as_slice())]);
+        assert_eq!(runtime().block_on(store.scan("b/", None, 100)).unwrap().len(), 8);
+        // who had it open all the time goes on by the same names
+        old.execute("UPDATE records SET value = x'7468726565', version = 13 WHERE key = 'a/2'", []).unwrap();
+        old.execute("INSERT INTO records (version, value, key) VALUES (1, x'78', 'a/3')", []).unwrap();
+        assert_eq!(
+            runtime().block_on(store.load(&[key("a/2")])).unwrap().records[0].as_ref().unwrap().value,
+            b"three"
+        );
+        assert!(has(&store, "a/3"));
+        let check: String = old.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
+        assert_eq!(check, "ok");
+    }
 }
 
 #[test]

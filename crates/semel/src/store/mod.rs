@@ -21,9 +21,26 @@ use std::time::Duration;
 use semel_core::record::{Expect, RecordKey, Standing, Version};
 
 pub mod conformance;
+#[cfg(feature = "dir")]
+pub mod dir;
+#[cfg(feature = "etcd")]
+pub mod etcd;
 pub mod memory;
+#[cfg(feature = "nats")]
+pub mod nats;
+#[cfg(feature = "objects")]
+pub mod objects;
+mod open;
+#[cfg(feature = "postgres")]
+pub mod postgres;
+#[cfg(feature = "redis")]
+pub mod redis;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
+#[cfg(feature = "tls")]
+mod tls;
+
+pub use open::{Address, Settings, open};
 
 /// What a verb returns.
 pub type Pending<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
@@ -64,6 +81,112 @@ pub trait Store: Send + Sync + fmt::Debug {
 
     /// From now on several will ask at once: a hint, for a store that can serve them together better than in turns.
     fn expect_many(&self) {}
+
+    /// Does a swap happen as a whole, or one change after the other?
+    fn swaps(&self) -> Swaps {
+        Swaps::Whole
+    }
+
+    /// How large a swap may be.
+    fn most(&self) -> Most {
+        Most::default()
+    }
+
+    /// What a person should know of this store as it is set up: its version, its durability, what is wrong with it
+    /// and how to mend it. Asked by `semel doctor`, and by nothing that is in a hurry.
+    fn examine(&self) -> Pending<'_, Vec<Finding>> {
+        Box::pin(async { Ok(Vec::new()) })
+    }
+
+    /// Throw away what the store itself keeps no longer than it must: old versions, a long log. Asked by `semel gc`.
+    fn tidy(&self) -> Pending<'_, ()> {
+        Box::pin(async { Ok(()) })
+    }
+}
+
+/// How the changes of a swap are made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Swaps {
+    /// All of them or none, at one moment.
+    Whole,
+    /// One after the other, in their order: a refusal leaves those before it in place, and so does a crash. The order
+    /// of the changes is then what keeps the promises.
+    InOrder,
+}
+
+/// The most that one swap may hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Most {
+    /// So many changes.
+    pub changes: usize,
+    /// So many bytes of names and values together; one change always fits.
+    pub bytes: usize,
+}
+
+impl Most {
+    /// Changes that need not be made together, in parts that fit.
+    pub fn parts<'a>(&self, mut changes: &'a [Change]) -> Vec<&'a [Change]> {
+        let mut parts = Vec::new();
+        while !changes.is_empty() {
+            let mut bytes = 0usize;
+            let fitting = changes.iter().take(self.changes).take_while(|change| {
+                bytes = bytes.saturating_add(change.size());
+                bytes <= self.bytes
+            });
+            let (part, rest) = changes.split_at(fitting.count().max(1));
+            parts.push(part);
+            changes = rest;
+        }
+        parts
+    }
+}
+
+impl Default for Most {
+    /// No limit.
+    fn default() -> Most {
+        Most { changes: usize::MAX, bytes: usize::MAX }
+    }
+}
+
+/// What [`Store::examine`] found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// What it is about, in a word or two.
+    pub name: &'static str,
+    /// How bad it is.
+    pub grade: Grade,
+    /// What was found, in one line.
+    pub what: String,
+    /// What to do about it; empty if nothing.
+    pub mend: String,
+}
+
+impl Finding {
+    /// Nothing is wrong with it.
+    pub fn good(name: &'static str, what: impl Into<String>) -> Finding {
+        Finding { name, grade: Grade::Good, what: what.into(), mend: String::new() }
+    }
+
+    /// It works, and a person should know.
+    pub fn note(name: &'static str, what: impl Into<String>, mend: impl Into<String>) -> Finding {
+        Finding { name, grade: Grade::Note, what: what.into(), mend: mend.into() }
+    }
+
+    /// A promise does not hold as it is.
+    pub fn wrong(name: &'static str, what: impl Into<String>, mend: impl Into<String>) -> Finding {
+        Finding { name, grade: Grade::Wrong, what: what.into(), mend: mend.into() }
+    }
+}
+
+/// How bad a finding is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Grade {
+    /// As it should be.
+    Good,
+    /// It works, and a person should know.
+    Note,
+    /// A promise does not hold.
+    Wrong,
 }
 
 /// What [`Store::load`] found.
@@ -124,6 +247,15 @@ impl Change {
         match self {
             Change::Put { key, .. } | Change::Guard { key, .. } | Change::Remove { key, .. } => key,
         }
+    }
+
+    /// How many bytes it carries: its name, and its value if it has one.
+    pub fn size(&self) -> usize {
+        let value = match self {
+            Change::Put { value, .. } => value.len(),
+            Change::Guard { .. } | Change::Remove { .. } => 0,
+        };
+        self.key().as_str().len() + value
     }
 
     /// What must stand there.
@@ -216,4 +348,27 @@ pub enum OpenError {
     /// It cannot be reached or used now.
     #[error("{0}")]
     Unavailable(String),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_fit_and_hold_everything_in_order() {
+        let changes: Vec<Change> = (0..10)
+            .map(|i| Change::Put {
+                key: RecordKey::from_stored(i.to_string()),
+                expect: Expect::Absent,
+                value: vec![0; if i == 4 { 100 } else { 9 }],
+                ttl: None,
+            })
+            .collect();
+        let sizes = |most: Most| most.parts(&changes).iter().map(|part| part.len()).collect::<Vec<_>>();
+        assert_eq!(sizes(Most::default()), [10]);
+        assert_eq!(sizes(Most { changes: 4, bytes: usize::MAX }), [4, 4, 2]);
+        assert_eq!(sizes(Most { changes: 9, bytes: 30 }), [3, 1, 1, 3, 2], "one change always fits");
+        assert_eq!(Most { changes: 4, bytes: 30 }.parts(&changes).concat(), changes);
+        assert!(Most::default().parts(&[]).is_empty());
+    }
 }

@@ -56,6 +56,8 @@ macro_rules! check {
     };
 }
 
+#[cfg(feature = "test-helpers")]
+pub mod calls;
 pub mod claims;
 mod clocks;
 mod crowds;
@@ -170,7 +172,7 @@ fn cases() -> Vec<Case> {
     all.extend(cases!(zombies: a_token_grows_over_release_lapse_and_reopening, a_stale_renewal_is_refused,
         a_stale_settlement_is_refused, a_stale_release_is_refused, a_lost_reply_is_recognised_by_its_nonce));
     all.extend(cases!(reads: a_load_answers_in_the_order_asked, a_scan_pages_in_order, a_prefix_reaches_nothing_else,
-        every_byte_comes_back, a_large_value_comes_back, a_change_wakes_who_waits, a_wait_without_a_change_ends));
+        long_names_keep_their_order, every_byte_comes_back, a_large_value_comes_back, a_change_wakes_who_waits, a_wait_without_a_change_ends));
     all.extend(cases!(crowds: one_of_a_thousand_tasks_wins, handles_see_each_others_writes,
         a_handle_may_be_reopened_between_any_two_calls));
     #[cfg(feature = "test-helpers")]

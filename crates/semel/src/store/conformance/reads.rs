@@ -90,6 +90,52 @@ pub(super) async fn a_prefix_reaches_nothing_else(bench: Bench) -> Verdict {
     Ok(())
 }
 
+/// As long as Semel makes them, alike for most of their length, and found page by page.
+pub(super) async fn long_names_keep_their_order(bench: Bench) -> Verdict {
+    let subject = bench.subject.isolated().await?;
+    let store = subject.open().await?;
+    let part = |byte: &str, length: usize| byte.repeat(length);
+    let mut names = Vec::new();
+    for room in ["x/", "x.y/"] {
+        for tail in ["", "!", ".", "/", "/1", "0", "z", "%2F"] {
+            names.push(format!("{room}{}{tail}", part("a", 700)));
+            names.push(format!("{room}{}{tail}", part("a", 1_450)));
+            names.push(format!("{room}{}{tail}", part("b.c/", 360)));
+        }
+    }
+    for name in &names {
+        let change = put(&RecordKey::from_stored(name.clone()), Expect::Absent, name, None);
+        store.swap(&[change], super::Durability::Durable).await.map_err(said)?;
+    }
+    names.sort_unstable();
+    let prefixes = ["x", "x/", "x.", "x/a", "x/b.c/b", "y"].map(str::to_owned);
+    let long = [format!("x/{}", part("a", 1_450)), format!("x.y/{}", part("b.c/", 350)), part("x", 1_500)];
+    for prefix in prefixes.into_iter().chain(long) {
+        let wanted: Vec<&String> = names.iter().filter(|name| name.starts_with(&prefix)).collect();
+        let mut found: Vec<RecordKey> = Vec::new();
+        loop {
+            let page = store.scan(&prefix, found.last(), 5).await.map_err(said)?;
+            check!(
+                page.iter().all(|record| record.value == record.key.as_str().as_bytes()),
+                "another's value"
+            );
+            if page.is_empty() {
+                break;
+            }
+            found.extend(page.into_iter().map(|record| record.key));
+            check!(found.len() <= names.len(), "a scan does not end");
+        }
+        let short = prefix.get(..prefix.len().min(20)).unwrap_or_default();
+        check!(
+            found.iter().map(RecordKey::as_str).eq(wanted.iter().map(|name| name.as_str())),
+            "prefix {short:?}: {} of {} long names are found, or in another order",
+            found.len(),
+            wanted.len()
+        );
+    }
+    Ok(())
+}
+
 async fn comes_back(bench: &Bench, name: &str, value: Vec<u8>) -> Verdict {
     let key = bench.key(name);
     let change = Change::Put { key: key.clone(), expect: Expect::Absent, value: value.clone(), ttl: None };

@@ -340,6 +340,10 @@ impl Store for Sqlite {
         }
     }
 
+    fn tidy(&self) -> Pending<'_, ()> {
+        Box::pin(self.checkpoint())
+    }
+
     /// Writes of this handle wake it at once. No other process can, so the record's version is looked at in short
     /// turns: a read of memory shared between the processes, of a few microseconds.
     fn changed<'a>(

@@ -20,18 +20,28 @@ use super::{fault, place, vfs};
 const APPLICATION_ID: i64 = 0x5365_6d6c;
 
 /// The schema that this build reads and writes.
-pub(super) const SCHEMA: i64 = 1;
+pub(super) const SCHEMA: i64 = 2;
 
 /// `value` comes last, so that a long one spills over after the columns that decide. `touched_ns` is time since
 /// the boot whose id is `boot`; all three are null for a record without a clock.
+///
+/// Rows lie in the order in which they came, so what is written together lies together, and the tree over the keys
+/// holds keys alone. A table that is its own index keeps whole rows in the inner pages of its tree: with values of a
+/// kilobyte each page has four ways down, and a million records are ten pages deep.
 const CREATE: &str = "CREATE TABLE records (
-    key TEXT PRIMARY KEY NOT NULL,
+    id INTEGER PRIMARY KEY,
+    key TEXT UNIQUE NOT NULL,
     version INTEGER NOT NULL,
     ttl_ms INTEGER,
     touched_ns INTEGER,
     boot BLOB,
     value BLOB NOT NULL
-) WITHOUT ROWID";
+)";
+
+/// Schema 1 had the same columns in a table that was its own index. Who still has it open reads and writes the new one
+/// by the same names.
+const UPGRADE_1: &str = "INSERT INTO records (key, version, ttl_ms, touched_ns, boot, value)
+    SELECT key, version, ttl_ms, touched_ns, boot, value FROM records_1; DROP TABLE records_1";
 
 /// A connection, and how long the log was after its last commit.
 pub(super) struct Opened {
@@ -45,7 +55,7 @@ pub(super) fn open(path: &Path, patience: Duration) -> Result<Opened, OpenError>
     busy::wait_at_most(patience, Pace::Other);
     match identify(&opened.connection).map_err(|why| refusal(path, &why))? {
         Found::Ours { wal: true } => {}
-        Found::Ours { wal: false } | Found::Empty => initialise(path, &opened.connection)?,
+        Found::Ours { wal: false } | Found::Empty | Found::Older => initialise(path, &opened.connection)?,
         Found::Newer(found) => return Err(newer(path, found)),
         Found::Foreign => return Err(foreign(path)),
     }
@@ -85,7 +95,11 @@ fn connect(path: &Path, patience: Duration) -> Result<Opened, Error> {
 }
 
 enum Found {
-    Ours { wal: bool },
+    Ours {
+        wal: bool,
+    },
+    /// Of schema 1.
+    Older,
     Newer(i64),
     Empty,
     Foreign,
@@ -108,6 +122,7 @@ fn identify_inside(connection: &Connection) -> Result<Found, Error> {
             let mode: String = connection.query_row("PRAGMA journal_mode", [], |row| row.get(0))?;
             Found::Ours { wal: mode == "wal" }
         }
+        (APPLICATION_ID, 1) => Found::Older,
         (APPLICATION_ID, newer) if newer > SCHEMA => Found::Newer(newer),
         (0, 0) if number("SELECT count(*) FROM sqlite_schema")? == 0 => Found::Empty,
         _ => Found::Foreign,
@@ -135,6 +150,11 @@ fn initialise(path: &Path, connection: &Connection) -> Result<(), OpenError> {
         Ok(Found::Empty) => connection
             .execute_batch(&format!(
                 "{CREATE}; PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {SCHEMA}; COMMIT"
+            ))
+            .map_err(failed),
+        Ok(Found::Older) => connection
+            .execute_batch(&format!(
+                "ALTER TABLE records RENAME TO records_1; {CREATE}; {UPGRADE_1}; PRAGMA user_version = {SCHEMA}; COMMIT"
             ))
             .map_err(failed),
         // another process was first

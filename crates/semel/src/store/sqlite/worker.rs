@@ -10,10 +10,11 @@
 //!
 //! | frames in the log | and | a checkpoint is made |
 //! |---|---|---|
-//! | [`IDLE_FRAMES`] | nothing is queued for a moment | then, and the log is emptied |
+//! | [`IDLE_FRAMES`] | nothing is queued for a moment ([`IDLE`], or [`IDLE_BUSY`] after [`MANY`] writes) | then, and the log is emptied |
+//! | [`IDLE_FRAMES`] | a handle that made [`MANY`] writes is closed | then, and the log is emptied |
 //! | [`IDLE_FRAMES`] | it was this handle's first write | after the answer, and the log is emptied, or begun anew by the outcome if this was an intent |
 //! | [`FIRST_FRAMES`] | it was this handle's first write | before the answer: those before it may all have left in the middle |
-//! | [`MOST_FRAMES`] | | after the answer; the log is begun anew in place |
+//! | [`MOST_FRAMES`], or [`MOST_FRAMES_BUSY`] after [`MANY`] writes | | after the answer; the log is begun anew in place |
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -38,12 +39,22 @@ const GROUP: usize = 128;
 const GROUP_BYTES: usize = 8 << 20;
 /// Nothing queued for so long: time to tidy up.
 const IDLE: Duration = Duration::from_millis(1);
+/// The same for one that has written so often that it will again: to tidy up after each write costs more than the write.
+const IDLE_BUSY: Duration = Duration::from_millis(25);
+/// So often.
+const MANY: u32 = 16;
 /// Frames in the log from which it is worth tidying up.
 const IDLE_FRAMES: u32 = 64;
 /// Frames in the log from which the first write of a handle waits for a checkpoint.
 const FIRST_FRAMES: u32 = 512;
 /// Frames in the log from which a checkpoint is made however busy the thread is.
 const MOST_FRAMES: u32 = 1_000;
+/// The same for one that writes a lot: a page that is written again before then is copied back once.
+const MOST_FRAMES_BUSY: u32 = 2_000;
+/// How many jobs make a handle one that stays, and that is worth a larger cache of pages, of so many KiB: what is looked
+/// at is soon claimed, and what is claimed soon settled.
+const STAYS: u32 = 64;
+const CACHE_KIB: u32 = 16_384;
 /// How long a checkpoint waits for other processes once the log is several times that long.
 const CHECKPOINT_PATIENCE: Duration = Duration::from_millis(50);
 
@@ -126,8 +137,10 @@ pub(super) struct Worker {
     pub(super) written: Arc<Notify>,
     /// What `PRAGMA synchronous` is set to.
     synchronous: Durability,
-    /// Nothing was written yet.
-    fresh: bool,
+    /// How many groups were written.
+    groups: u32,
+    /// How many jobs were done, up to those that make it one that stays.
+    jobs: u32,
     /// How long a renewal waits for other processes.
     renewal_patience: Duration,
     /// The log was copied back and not begun anew since.
@@ -137,7 +150,7 @@ pub(super) struct Worker {
 impl Drop for Worker {
     /// Whoever opens the database next reads a log that was only copied back, and would copy it again.
     fn drop(&mut self) {
-        if self.copied {
+        if self.copied || (self.groups >= MANY && self.log_exceeds(IDLE_FRAMES)) {
             self.tidy();
         }
     }
@@ -163,7 +176,8 @@ impl Worker {
             synchronous: Durability::Durable,
             renewal_patience: patience,
             copied: false,
-            fresh: true,
+            groups: 0,
+            jobs: 0,
         }
     }
 
@@ -198,7 +212,8 @@ impl Worker {
     pub(super) fn run(mut self, jobs: &Receiver<Job>) {
         loop {
             let first = if self.frames.load(Ordering::Relaxed) > IDLE_FRAMES {
-                match jobs.recv_timeout(IDLE) {
+                let idle = if self.groups < MANY { IDLE } else { IDLE_BUSY };
+                match jobs.recv_timeout(idle) {
                     Ok(job) => job,
                     Err(RecvTimeoutError::Timeout) => {
                         self.tidy();
@@ -220,6 +235,7 @@ impl Worker {
         let mut writes = Vec::new();
         let (mut count, mut bytes) = (0, 0);
         let mut next = Some(first);
+        self.settle_in();
         // places in the queue are given back as jobs are taken from it: the group has a bound of its own
         while let Some(Job { task, .. }) = next {
             count += 1;
@@ -234,6 +250,16 @@ impl Worker {
         }
         if !writes.is_empty() {
             self.write(writes);
+        }
+    }
+
+    /// One that stays is given more memory. If it cannot be had, it is slower.
+    fn settle_in(&mut self) {
+        if self.jobs < STAYS {
+            self.jobs += 1;
+            if self.jobs == STAYS {
+                let _ = self.connection.execute_batch(&format!("PRAGMA cache_size = -{CACHE_KIB}"));
+            }
         }
     }
 
@@ -279,7 +305,8 @@ impl Worker {
         match self.transact(&writes) {
             Ok(outcomes) => {
                 self.written.notify_waiters();
-                let first = std::mem::take(&mut self.fresh);
+                let first = self.groups == 0;
+                self.groups = self.groups.saturating_add(1);
                 self.copied = false;
                 if first && self.log_exceeds(FIRST_FRAMES) {
                     self.tidy();
@@ -294,7 +321,7 @@ impl Worker {
                     } else {
                         self.tidy();
                     }
-                } else if self.log_exceeds(MOST_FRAMES) {
+                } else if self.log_exceeds(self.most_frames()) {
                     self.shorten();
                 }
             }
@@ -357,6 +384,10 @@ impl Worker {
         self.connection.prepare_cached(sql)?.execute([]).map(drop)
     }
 
+    fn most_frames(&self) -> u32 {
+        if self.groups < MANY { MOST_FRAMES } else { MOST_FRAMES_BUSY }
+    }
+
     fn log_exceeds(&self, frames: u32) -> bool {
         self.frames.load(Ordering::Relaxed) > frames
     }
@@ -383,8 +414,8 @@ impl Worker {
         self.frames.store(0, Ordering::Relaxed);
         busy::wait_at_most(CHECKPOINT_PATIENCE, Pace::Renewal);
         let copied = self.connection.wal_checkpoint_v2(None::<&str>, CheckpointMode::PASSIVE);
-        if copied.is_ok_and(|(frames, _)| u32::try_from(frames).is_ok_and(|frames| frames > 4 * MOST_FRAMES))
-        {
+        let most = 4 * self.most_frames();
+        if copied.is_ok_and(|(frames, _)| u32::try_from(frames).is_ok_and(|frames| frames > most)) {
             let _ = self.connection.wal_checkpoint_v2(None::<&str>, CheckpointMode::RESTART);
         }
     }
