@@ -8,6 +8,9 @@ use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
 
+#[cfg(target_os = "linux")]
+mod timer;
+
 /// A moment on the holder's watch, since boot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Moment(Duration);
@@ -64,7 +67,9 @@ impl Clock for SystemClock {
     fn sleep_until(&self, moment: Moment) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
         Box::pin(async move {
             #[cfg(target_os = "linux")]
-            if timer::wait_until(moment).await.is_ok() {
+            if let Ok(wait) = timer::wait_until(moment)
+                && wait.await.is_ok()
+            {
                 return;
             }
             // no timer that counts suspend: wake in steps, so that a long sleep is noticed soon after it
@@ -94,43 +99,4 @@ pub fn boottime() -> Duration {
         return Duration::MAX;
     }
     Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0))
-}
-
-#[cfg(target_os = "linux")]
-mod timer {
-    use std::io;
-    use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-
-    use tokio::io::unix::AsyncFd;
-
-    use super::Moment;
-
-    /// Wait on a timer of the kernel's that counts suspend.
-    pub(super) async fn wait_until(moment: Moment) -> io::Result<()> {
-        // SAFETY: plain system call; the result is checked.
-        let fd =
-            unsafe { libc::timerfd_create(libc::CLOCK_BOOTTIME, libc::TFD_CLOEXEC | libc::TFD_NONBLOCK) };
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: the descriptor was just made and belongs to nobody else.
-        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
-        let at = moment.as_since_boot();
-        let it_value = libc::timespec {
-            tv_sec: libc::time_t::try_from(at.as_secs()).unwrap_or(libc::time_t::MAX),
-            // zero would disarm it
-            tv_nsec: libc::c_long::from(at.subsec_nanos().max(1)),
-        };
-        let spec = libc::itimerspec { it_interval: libc::timespec { tv_sec: 0, tv_nsec: 0 }, it_value };
-        // SAFETY: the descriptor is ours and `spec` outlives the call.
-        if unsafe {
-            libc::timerfd_settime(fd.as_raw_fd(), libc::TFD_TIMER_ABSTIME, &spec, std::ptr::null_mut())
-        } != 0
-        {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: the descriptor is owned by the AsyncFd from here on, and so stays open while it is registered.
-        let timer = unsafe { AsyncFd::register(fd) }?;
-        timer.readable().await.map(drop)
-    }
 }

@@ -10,47 +10,58 @@
 //! | `put KEY VALUE durable\|relaxed` | write over whatever stands there |
 //! | `lease KEY TTL_MS` | as `put`, relaxed, with a clock |
 //! | `touch KEY` | restart the clock |
+//! | `remove KEY` | remove what stands there |
 //! | `claim KEY TTL_MS [LEDGER]` | `won TOKEN` or `lost`; the winner first appends its token to the ledger |
 //! | `release KEY TOKEN` | give a lease back |
 //! | `stream PREFIX` | write `PREFIX/0`, `PREFIX/1` and so on for ever, each answered by `put N` |
+//! | `call JSON` | a verb as [`calls`] writes it, and its answer |
 //! | `wait MS` | do nothing for so long |
 //! | `close` | close the store and wait until it is |
 #![allow(clippy::print_stdout)]
 
 use std::io::{BufRead, Write};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use semel::core::record::{Expect, RecordKey};
 use semel::core::token::Token;
+use semel::store::conformance::calls;
 use semel::store::conformance::claims::{self, Claim};
 use semel::store::sqlite::Sqlite;
-use semel::store::{Change, Durability, Record, Store};
+use semel::store::{self, Change, Durability, Record, Settings, Store};
 
 /// The store, so that it can be closed as its kind is.
 enum Opened {
     Sqlite(Sqlite),
+    Other(Arc<dyn Store>),
 }
 
 impl Opened {
     fn open(url: &str) -> Result<Opened, String> {
-        match url.split_once(':') {
-            Some(("sqlite", path)) => {
-                Sqlite::open(Path::new(path)).map(Opened::Sqlite).map_err(|why| why.to_string())
+        let opened = match url.split_once(':') {
+            Some(("sqlite", path)) => Sqlite::open(Path::new(path)).map(Opened::Sqlite),
+            _ => {
+                // the suite's own process: what a service needs beside its address comes from around it
+                #[allow(clippy::disallowed_methods)]
+                let variables = std::env::vars().collect();
+                store::open(url, &Settings { variables, ..Settings::default() }).map(Opened::Other)
             }
-            _ => Err(format!("no store for {url}")),
-        }
+        };
+        opened.map_err(|why| why.to_string())
     }
 
     fn store(&self) -> &dyn Store {
         match self {
             Opened::Sqlite(store) => store,
+            Opened::Other(store) => store.as_ref(),
         }
     }
 
     fn close(self) {
         match self {
             Opened::Sqlite(store) => store.close(),
+            Opened::Other(store) => drop(store),
         }
     }
 }
@@ -105,6 +116,11 @@ async fn obey(url: &str, opened: &mut Option<Opened>, line: &str) -> Result<Stri
             let record = standing(store()?, &key(name)).await?.ok_or("nothing to touch")?;
             store()?.touch(&record.key, &record.version).await.map_err(|why| why.to_string())?;
         }
+        ["remove", name] => {
+            let record = standing(store()?, &key(name)).await?.ok_or("nothing to remove")?;
+            let remove = Change::Remove { key: record.key, expect: Expect::Version(record.version) };
+            store()?.swap(&[remove], Durability::Durable).await.map_err(|why| why.to_string())?;
+        }
         ["claim", name, ttl, ref ledger @ ..] => {
             let ttl = Duration::from_millis(number(ttl)?);
             let Claim::Won(won) = claims::claim(store()?, &key(name), ttl).await? else {
@@ -126,6 +142,7 @@ async fn obey(url: &str, opened: &mut Option<Opened>, line: &str) -> Result<Stri
                 say(&format!("put {i}"))?;
             }
         }
+        ["call", ..] => return calls::Call::make(store()?, line.trim_start_matches("call ")).await,
         ["wait", ms] => tokio::time::sleep(Duration::from_millis(number(ms)?)).await,
         _ => return Err(format!("no such order: {line}")),
     }

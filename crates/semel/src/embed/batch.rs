@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
 
+use semel_core::name::Name;
 use semel_core::work::{Fields, Work};
 use serde::Serialize;
 use serde_json::Value;
@@ -37,6 +38,17 @@ pub struct Batch<'a> {
     stop_after: u32,
     pause_ms: Option<u64>,
     wait_ms: Option<u64>,
+    resource_of: Option<ResourceOf>,
+}
+
+/// Which resource an item names, by its key fields.
+#[derive(Clone)]
+struct ResourceOf(Arc<dyn Fn(&Fields) -> String + Send + Sync>);
+
+impl std::fmt::Debug for ResourceOf {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("ResourceOf")
+    }
 }
 
 /// What came of a batch.
@@ -56,7 +68,7 @@ impl<E> BatchOutcome<E> {
             BatchReport::Ran(ran) => {
                 let c = ran.counts;
                 let open = c.failed + c.quarantined + c.in_doubt + c.mismatched;
-                let left = c.busy + c.interrupted + c.unrecorded + c.bad;
+                let left = c.busy + c.held + c.interrupted + c.unrecorded + c.bad;
                 ran.stopped == Stopped::AtTheEnd && open + left == 0
             }
             BatchReport::NotRun(_) => false,
@@ -148,7 +160,16 @@ impl Semel {
     /// # }
     /// ```
     pub fn batch<'a>(&'a self, job: &'a Job) -> Batch<'a> {
-        Batch { semel: self, job, workers: 1, share: false, stop_after: 0, pause_ms: None, wait_ms: None }
+        Batch {
+            semel: self,
+            job,
+            workers: 1,
+            share: false,
+            stop_after: 0,
+            pause_ms: None,
+            wait_ms: None,
+            resource_of: None,
+        }
     }
 }
 
@@ -178,6 +199,33 @@ impl Batch<'_> {
         self
     }
 
+    /// Lease a resource for each item, on top of the runner's own lease: two items of one resource are never under way
+    /// at a time, in any runner. The item's [`Run`] has its token: see [`Run::lease`]. Named by the key fields; a name
+    /// that is none makes the item a bad one, which is not run.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use semel::{Job, Semel};
+    /// # let dir = tempfile::tempdir()?;
+    /// # let semel = Semel::sqlite(dir.path().join("ledger.db"))?;
+    /// let job = Job::named("posts").once().build()?;
+    /// let posts = [([("site", "a"), ("slug", "x")], ()), ([("site", "b"), ("slug", "y")], ())];
+    /// let ran = semel
+    ///     .batch(&job)
+    ///     .workers(8)
+    ///     .resource_of(|key| format!("site/{}", key["site"].as_str().unwrap_or_default()))
+    ///     .run(posts, async |item| Ok::<_, String>(item.run().lease().resource().to_string()))
+    ///     .await;
+    /// assert!(ran.is_all_done());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn resource_of(mut self, name: impl Fn(&Fields) -> String + Send + Sync + 'static) -> Self {
+        self.resource_of = Some(ResourceOf(Arc::new(name)));
+        self
+    }
+
     /// Do each item once: `Ok` is done, `Err` has failed, and is tried by the next run until
     /// [`JobBuilder::max_failures`](super::JobBuilder::max_failures) is reached. A panic is a failure of its item whose
     /// effect is unknown.
@@ -199,9 +247,22 @@ impl Batch<'_> {
     {
         let engine = self.semel.engine().clone();
         let plan = self.plan();
-        let items = items.into_iter().map(|(key, value)| {
-            let data = Arc::new(value);
-            Ok::<_, Bad>(ItemIn { fields: key.into_fields(), payload: None, line: None, data })
+        let resource_of = self.resource_of;
+        let items = items.into_iter().map(move |(key, value)| {
+            let (fields, data) = (key.into_fields(), Arc::new(value));
+            let named = resource_of.as_ref().map(|ResourceOf(name)| name(&fields));
+            let resource = named.as_deref().map(Name::new).transpose().map_err(|why| Bad {
+                line: None,
+                why: format!("its resource {:?} {why}", named.as_deref().unwrap_or_default()),
+            })?;
+            Ok::<_, Bad>(ItemIn {
+                fields,
+                payload: None,
+                resource,
+                line: None,
+                bytes: std::mem::size_of::<T>(),
+                data,
+            })
         });
         async move {
             let errors = Arc::<Mutex<Vec<(Work, E)>>>::default();

@@ -99,6 +99,24 @@ impl Semel {
         Ok(Semel::on(Arc::new(crate::store::sqlite::Sqlite::open(path.as_ref())?)))
     }
 
+    /// On the store of this address, as the command line takes it with `--store`. Nothing is connected yet: a store that
+    /// is down is told by the first run that needs it.
+    ///
+    /// ```
+    /// // "postgres://…", "redis://…", "etcd://…", "nats://…", "s3://…", "dir:…", each with its feature
+    /// let semel = semel::Semel::open("memory:")?;
+    /// assert!(semel::Semel::open("mysql://nowhere").is_err());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn open(url: &str) -> Result<Semel, crate::store::OpenError> {
+        Semel::open_with(url, &crate::store::Settings::default())
+    }
+
+    /// As [`open`](Semel::open), with credentials beside the address and a deadline: the library reads no environment.
+    pub fn open_with(url: &str, settings: &crate::store::Settings) -> Result<Semel, crate::store::OpenError> {
+        Ok(Semel::on(crate::store::open(url, settings)?))
+    }
+
     /// On this store.
     ///
     /// ```

@@ -6,7 +6,7 @@
 
 use semel_core::alarm::spot;
 use semel_core::calendar::{self, Calendar, Gap, Occurrence, Reason};
-use semel_core::claim::{View, Write};
+use semel_core::claim::{View, Write, with_alarm};
 use semel_core::entry::{Entry, Terms};
 use semel_core::name::{Name, Slot};
 use semel_core::record::{Expect, RecordKey, Seen};
@@ -205,8 +205,8 @@ impl Engine {
                 expect: Expect::Version(record.version.clone()),
             })
             .collect();
-        if !removals.is_empty() {
-            self.store.swap(&removals, Durability::Durable).await?;
+        for part in self.store.most().parts(&removals) {
+            self.store.swap(part, Durability::Durable).await?;
         }
         Ok(removals.len() as u64)
     }
@@ -278,8 +278,7 @@ impl Engine {
         if alarm.is_some() {
             tell(Event::Notices);
         }
-        writes.extend(alarm);
-        self.note(&writes, tell).await;
+        self.note(&with_alarm(writes, alarm), tell).await;
     }
 
     /// Write what is only for people: if it cannot be, that is told and nothing else.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use semel_core::alarm::spot;
-use semel_core::claim::{self, Ask, Busy, Claim, Decision, First, Intent, View, Write};
+use semel_core::claim::{self, Ask, Busy, Claim, Decision, First, Intent, View, Write, with_alarm};
 use semel_core::entry::{Entry, State};
 use semel_core::lease::Before;
 use semel_core::plan::Plan;
@@ -19,11 +19,11 @@ use super::view::{LookError, changes};
 use super::{Begin, Engine, Event, Held, Report, RunPlan, Signals, Task, Tell, Unplanned};
 use crate::clock::Moment;
 use crate::crash;
-use crate::store::{Change, Durability, StoreError};
+use crate::store::{Change, Durability, StoreError, Swaps};
 
 /// A fresh claim: the lease is ours, the intent is on record.
 pub(super) struct Claimed {
-    pub(super) held: Held,
+    pub(super) held: Box<Held>,
     pub(super) first: First,
     pub(super) before: Before,
     pub(super) after_lost: bool,
@@ -34,6 +34,8 @@ const GONE_CHECK: Duration = Duration::from_millis(500);
 /// How long an unanswered claim is looked for before the run gives up. Its lease lapses by itself.
 const UNKNOWN_PATIENCE: Duration = Duration::from_secs(10);
 const UNKNOWN_PAUSE: Duration = Duration::from_millis(50);
+/// How long a waiter pauses before it asks again a store that is down.
+const DOWN_PAUSE: Duration = Duration::from_millis(250);
 
 /// How many writes may go unanswered, each looked for and not found, before the run gives up.
 const UNKNOWN_TRIES: u32 = 3;
@@ -68,6 +70,7 @@ impl Engine {
         let mut refused: Option<Sent> = None;
         let mut unknowns = Unknowns::default();
         let mut planned = Planned::default();
+        let (mut announced, mut waited) = (false, false);
         loop {
             let looked = self.look_for(plan, &resources).await;
             let view = match looked {
@@ -77,6 +80,13 @@ impl Engine {
                     Some(sent) if sent.at.until(self.clock.now()) < UNKNOWN_PATIENCE => {
                         tokio::time::sleep(UNKNOWN_PAUSE).await;
                         continue;
+                    }
+                    // a store that is started again meanwhile ends nobody's wait
+                    None if waited && !self.left_to_wait(plan, began).is_zero() => {
+                        tokio::select! {
+                            () = tokio::time::sleep(DOWN_PAUSE) => continue,
+                            caught = signals.next() => return Err(Report::Interrupted(caught.signal)),
+                        }
                     }
                     _ => return Err(Report::StoreDown(why.to_string())),
                 },
@@ -130,6 +140,13 @@ impl Engine {
                         self.note_too_late(plan, &view, watched.as_ref(), tell).await;
                         return Err(Report::TooLate);
                     }
+                    if self.store.swaps() == Swaps::InOrder && !std::mem::replace(&mut announced, true) {
+                        // the first of a series: its calendar must not be lost between the intent and itself
+                        if plan.scheduled.is_some() && view.calendar.is_none() {
+                            self.note_asked_for(plan, &view, tell).await;
+                            continue;
+                        }
+                    }
                     let alarm = self.takeover(watched.as_ref(), &claim, &view).await?;
                     if alarm.is_some() {
                         tell(Event::Notices);
@@ -156,6 +173,7 @@ impl Engine {
                 }
                 Decision::Busy(busy) => {
                     self.wait(plan, busy, began, &view, signals, tell).await?;
+                    waited = true;
                 }
                 Decision::Person(entry) => {
                     let alarm =
@@ -167,7 +185,7 @@ impl Engine {
                     return Err(Report::NeedsPerson { entry, ran: None });
                 }
                 Decision::Doubt { entry, expect, guards } => {
-                    let mut writes: Vec<_> = guards
+                    let writes: Vec<_> = guards
                         .into_iter()
                         .map(claim::Write::Guard)
                         .chain([claim::Write::Entry { entry: entry.clone(), expect }])
@@ -177,8 +195,8 @@ impl Engine {
                     if alarm.is_some() {
                         tell(Event::Notices);
                     }
-                    writes.extend(alarm);
-                    let changes = changes(&writes).map_err(|why| Report::Unusable(why.to_string()))?;
+                    let changes = changes(&with_alarm(writes, alarm))
+                        .map_err(|why| Report::Unusable(why.to_string()))?;
                     match self.store.swap(&changes, Durability::Durable).await {
                         Ok(_) => return Err(Report::NeedsPerson { entry, ran: None }),
                         Err(StoreError::Refused(_)) => {}
@@ -192,6 +210,14 @@ impl Engine {
                 Decision::UsedUp(why) => return Err(Report::Unusable(why.to_string())),
                 Decision::NoResource => return Err(Report::Unusable("no resource was asked for".into())),
             }
+        }
+    }
+
+    /// How long one that is busy may still be waited for.
+    fn left_to_wait(&self, plan: &RunPlan, began: Moment) -> Duration {
+        match plan.policy.if_busy {
+            IfBusy::Wait { for_ms } => self.clock.now().until(began.plus_ms(for_ms)),
+            IfBusy::Skip | IfBusy::Fail => Duration::ZERO,
         }
     }
 
@@ -260,9 +286,8 @@ impl Engine {
     }
 
     async fn write_claim(&self, claim: &Claim, alarm: Option<Write>) -> Result<Written, Report> {
-        let mut writes = claim.writes();
-        writes.extend(alarm);
-        let changes = changes(&writes).map_err(|why| Report::Unusable(why.to_string()))?;
+        let changes =
+            changes(&with_alarm(claim.writes(), alarm)).map_err(|why| Report::Unusable(why.to_string()))?;
         crash::point("run.claim.before");
         match self.store.swap(&changes, Durability::Durable).await {
             Ok(versions) => {
@@ -320,6 +345,7 @@ impl Engine {
             grant: claim.grant(),
             attempt: claim.attempt(),
             plan: claim.intent.as_ref().and_then(|intent| intent.entry.plan.clone()),
+            within: None,
         };
         let before = claim.lease.before;
         let held = Held {
@@ -333,7 +359,7 @@ impl Engine {
             since: sent_at,
             watched,
         };
-        Claimed { held, first: claim.first, before, after_lost: claim.after_lost }
+        Claimed { held: Box::new(held), first: claim.first, before, after_lost: claim.after_lost }
     }
 
     /// Yield, fail or wait, as the policy says.
@@ -351,8 +377,7 @@ impl Engine {
                 self.note_asked_for(plan, view, tell).await;
                 return Err(Report::Busy(busy));
             }
-            IfBusy::Skip => Duration::ZERO,
-            IfBusy::Wait { for_ms } => self.clock.now().until(began.plus_ms(for_ms)),
+            IfBusy::Skip | IfBusy::Wait { .. } => self.left_to_wait(plan, began),
         };
         if left.is_zero() {
             let why = if busy.same_work {

@@ -4,8 +4,11 @@
 //! called *lost* only if it and its lease, loaded together, say so. A record that cannot be read is told, and
 //! never hides the others.
 
+use std::collections::BTreeMap;
+
 use semel_core::claim::View;
 use semel_core::entry::{Ending, Entry, State};
+use semel_core::item::brief;
 use semel_core::lease::SeenLease;
 use semel_core::name::Name;
 use semel_core::record::{RecordError, RecordKey, Seen};
@@ -206,6 +209,32 @@ impl Engine {
             }
         }
         Ok(page)
+    }
+
+    /// A page of the items of all jobs.
+    pub async fn items(&self, from: Option<&RecordKey>) -> Result<Page, LookError> {
+        self.page_of(&RecordKey::items_of_job(None), from).await
+    }
+
+    /// How many items each job has in each state, as the records say: one whose runner died is still running there.
+    /// Read in pages, and of each record only what is counted.
+    pub async fn count_items(&self) -> Result<BTreeMap<Name, BTreeMap<String, u64>>, LookError> {
+        let mut counts: BTreeMap<Name, BTreeMap<String, u64>> = BTreeMap::new();
+        let mut from = None;
+        loop {
+            let records = self.store.scan(&RecordKey::items_of_job(None), from.as_ref(), PAGE).await?;
+            for (job, state) in records.iter().filter_map(|record| brief(&record.value)) {
+                let of_job = counts.entry(job).or_default();
+                match of_job.get_mut(state) {
+                    Some(count) => *count += 1,
+                    None => drop(of_job.insert(state.to_owned(), 1)),
+                }
+            }
+            from = after(&records, PAGE);
+            if from.is_none() {
+                return Ok(counts);
+            }
+        }
     }
 
     /// A page of the steps of a work.

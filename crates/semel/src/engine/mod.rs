@@ -37,6 +37,7 @@ pub mod alarm;
 pub mod batch;
 pub mod calendar;
 mod claim;
+pub mod copy;
 pub mod desk;
 mod hold;
 pub mod journal;
@@ -130,6 +131,8 @@ pub struct Begin {
     pub attempt: u32,
     /// The plan that is pinned to the work, if one is: the same for every attempt.
     pub plan: Option<Plan>,
+    /// What is held around it: an item with a resource of its own runs under its runner's lease too.
+    pub within: Option<(Name, Grant)>,
 }
 
 /// The thing that is to happen once. What its methods return may be dropped at any await and asked for again.

@@ -30,7 +30,7 @@ impl Engine {
         // a grant that nobody was given; the task does not hear of it
         let grant = Grant { token: Token::FIRST, nonce: Nonce::clone(&nonce) };
         let pinned = self.rehearse_plan(plan, task).await.map_err(|why| NotStarted { code: 65, why })?;
-        let begin = Begin { work: plan.work.clone(), resource, grant, attempt, plan: pinned };
+        let begin = Begin { work: plan.work.clone(), resource, grant, attempt, plan: pinned, within: None };
         let desk = Arc::new(Desk::rehearsal(self, begin.clone(), &plan.policy));
         let folder = plan.nested.as_deref().unwrap_or(Path::new("."));
         let service =

@@ -67,6 +67,15 @@ struct Last {
     keep: bool,
 }
 
+/// What came of the tries of a run.
+struct Tried {
+    last: Try,
+    tries: u32,
+    failed_tries: u32,
+    took: Duration,
+    missed: Missed,
+}
+
 /// How a try ended.
 struct Try {
     ending: Ending,
@@ -88,10 +97,12 @@ impl Engine {
             Ok(nonce) => nonce,
             Err(why) => return Report::Unusable(why),
         };
-        match self.claim(plan, nonce, task, signals, tell).await {
-            Ok(claimed) => self.run_claimed(plan, claimed, false, task, signals, tell).await.0,
-            Err(report) => report,
-        }
+        // boxed, and gone before the work begins: what lasts is small
+        let claimed = match Box::pin(self.claim(plan, nonce, task, signals, tell)).await {
+            Ok(claimed) => claimed,
+            Err(report) => return report,
+        };
+        self.run_claimed(plan, claimed, false, task, signals, tell).await.0
     }
 
     /// As [`run`](Engine::run), one of several works in a row under one lease: the lease that the one before kept is
@@ -122,10 +133,11 @@ impl Engine {
             Ok(nonce) => nonce,
             Err(why) => return (Report::Unusable(why), kept),
         };
-        match self.claim(&one, nonce, task, signals, tell).await {
-            Ok(claimed) => self.run_claimed(&one, claimed, keep, task, signals, tell).await,
-            Err(report) => (report, kept),
-        }
+        let claimed = match Box::pin(self.claim(&one, nonce, task, signals, tell)).await {
+            Ok(claimed) => claimed,
+            Err(report) => return (report, kept),
+        };
+        self.run_claimed(&one, claimed, keep, task, signals, tell).await
     }
 
     /// Give back a lease that was kept for another work, once it was held for as long as the policy says.
@@ -212,6 +224,25 @@ impl Engine {
         if let Some(service) = service {
             service.close().await;
         }
+        let took = began.until(self.clock.now());
+        let tried = Tried { last, tries, failed_tries, took, missed };
+        // boxed: it is made at the very end, and would be most of what a run takes while it lasts
+        Box::pin(self.wind_up(plan, held, &desk, tried, keep, task, tell)).await
+    }
+
+    /// What came of the tries, put on record and reported.
+    #[allow(clippy::too_many_arguments)] // the end of `run_claimed`
+    async fn wind_up(
+        &self,
+        plan: &RunPlan,
+        held: Box<Held>,
+        desk: &Desk,
+        tried: Tried,
+        keep: bool,
+        task: &mut impl Task,
+        tell: Tell<'_>,
+    ) -> (Report, Option<Kept>) {
+        let Tried { last, tries, failed_tries, took, missed } = tried;
         let blocked = desk.blocked().filter(|_| last.end.is_some() && last.lost.is_none());
         let last = match &blocked {
             Some(step) if last.ending.is_of_command() => {
@@ -219,7 +250,6 @@ impl Engine {
             }
             _ => last,
         };
-        let took = began.until(self.clock.now());
         let ran = Ran {
             begin: held.begin.clone(),
             ending: last.ending.clone(),
@@ -234,7 +264,7 @@ impl Engine {
         let hold_at_least_ms = plan.policy.hold_at_least_ms;
         let kept = keep.then(|| Kept { held: held.without_entry(), hold_at_least_ms });
         let (report, notices) =
-            self.finish(plan, held, task, ran, Last { lost: last.lost, missed, keep }).await;
+            self.finish(plan, *held, task, ran, Last { lost: last.lost, missed, keep }).await;
         if notices {
             tell(Event::Notices);
         }
@@ -445,7 +475,15 @@ impl Watch<'_> {
                 self.step(held, signals, tell, ended).await
             };
             match stepped {
-                Some(Stepped::Ended(end)) => return Watched::Ended(end),
+                Some(Stepped::Ended(end)) => {
+                    // Ctrl-C reaches the command too, and may have ended it since the signals were looked at
+                    if end != TaskEnd::Exited(0)
+                        && let Some(caught) = without_waiting(signals.next()).await
+                    {
+                        self.note_signal(caught);
+                    }
+                    return Watched::Ended(end);
+                }
                 Some(Stepped::Caught(caught)) => {
                     self.note_signal(caught);
                     task.signal(caught);

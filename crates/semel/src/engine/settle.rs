@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use semel_core::alarm::spot;
-use semel_core::claim::{After, Write, conclude};
+use semel_core::claim::{After, Write, conclude, with_alarm};
 use semel_core::entry::{Ending, Entry, Settle, Stale};
 use semel_core::lease::{self, SeenLease};
 use semel_core::record::{Seen, Standing};
@@ -101,12 +101,20 @@ impl Engine {
             let conclusion = match conclude(&entry, lease.as_ref(), &settle, outcome.after) {
                 Ok(conclusion) => conclusion,
                 Err(Stale::AlreadySettled) => {
-                    return Ok(Settled { entry: Some(entry.value), notices: watched.is_some() });
+                    let settled = Settled { entry: Some(entry.value), notices: watched.is_some() };
+                    // where a store makes one change after another, the release may not have followed
+                    if let After::Release { rest_ms } = outcome.after
+                        && lease.is_some_and(|seen| seen.carries(&held.begin.grant))
+                    {
+                        // one that cannot be given back lapses
+                        let _ = self.give_back(held, rest_ms).await;
+                    }
+                    return Ok(settled);
                 }
                 Err(stale) => return Err(Unsettled::Stale(stale)),
             };
             crash::point("run.settle.before");
-            let mut writes = conclusion.writes(&held.begin.resource);
+            let writes = conclusion.writes(&held.begin.resource);
             // others, and the claim itself, may have raised something since it was seen; what cannot be looked at is
             // refused by the write, and what cannot be read must not keep the outcome from the record
             if let Err(LookError::Record(_)) = self.look_at_alarm(&mut watched).await {
@@ -114,8 +122,7 @@ impl Engine {
             }
             let alarm = watched.as_ref().and_then(|watched| notice(watched, &conclusion.entry, &settle));
             let notices = alarm.is_some();
-            writes.extend(alarm);
-            let why = match self.write(&writes).await {
+            let why = match self.write(&with_alarm(writes, alarm)).await {
                 Ok(()) => {
                     crash::point("run.settle.after");
                     return Ok(Settled { entry: Some(conclusion.entry), notices });

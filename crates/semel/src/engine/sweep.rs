@@ -224,14 +224,22 @@ impl Engine {
     /// Make these changes, each if its record still is as it was; together if nothing is in the way. Answers how
     /// many were made.
     async fn apply(&self, changes: Vec<Change>) -> Result<u64, LookError> {
-        match self.store.swap(&changes, Durability::Relaxed).await {
+        let mut made = 0;
+        for part in self.store.most().parts(&changes) {
+            made += self.apply_part(part).await?;
+        }
+        Ok(made)
+    }
+
+    async fn apply_part(&self, changes: &[Change]) -> Result<u64, LookError> {
+        match self.store.swap(changes, Durability::Relaxed).await {
             Ok(_) => return Ok(changes.len() as u64),
             Err(StoreError::Refused(_)) => {}
             Err(why) => return Err(why.into()),
         }
         let mut made = 0;
         for change in changes {
-            match self.store.swap(std::slice::from_ref(&change), Durability::Relaxed).await {
+            match self.store.swap(std::slice::from_ref(change), Durability::Relaxed).await {
                 Ok(_) => made += 1,
                 // somebody changed it since: the next sweep decides
                 Err(StoreError::Refused(_)) => {}

@@ -12,6 +12,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
 use super::super::hold::{Heart, Held, Renewal, Trust};
+use super::super::socket::Door;
 use super::super::view::LookError;
 use super::super::{Caught, Engine, Event, Signals};
 use super::commit::{self, End, Group, Op, Rechecked, Swapping};
@@ -21,10 +22,10 @@ use super::state::{Reading, State};
 use super::worker::{Control, Halt, Site, work};
 use super::{BatchEvent, BatchPlan, Batched, Doer, ItemSource, Stopped, TellBatch};
 use crate::clock::{Clock, Moment};
-use crate::store::StoreError;
+use crate::store::{StoreError, Swaps};
 
 /// How long an outcome waits for others to be written with it.
-const LINGER: Duration = Duration::from_millis(3);
+pub(super) const LINGER: Duration = Duration::from_millis(3);
 /// So many wait for nobody.
 const ENOUGH: usize = 64;
 /// How many writes may go unanswered in a row.
@@ -64,6 +65,8 @@ struct Flights<'a, D> {
     swap: Option<(Group<D>, Swapping, Moment)>,
     look: Option<Looking<'a, D>>,
     check: Option<Checking<'a, D>>,
+    /// Leases that are given back by themselves.
+    stray: Option<Pin<Box<dyn Future<Output = ()> + Send + 'a>>>,
     /// Outcomes that wait for a second look.
     to_check: Vec<End<D>>,
     /// Nothing is sent before.
@@ -122,6 +125,10 @@ pub(super) async fn dispatch<S: ItemSource>(
         begin: held.begin.clone(),
         lease: held.lease.version.clone(),
         trust: Arc::new(Mutex::new(held.trust)),
+        door: plan.nested.as_deref().map(|folder| {
+            let opened = Door::of_items(held.begin.grant.nonce, folder, plan.workers);
+            opened.map_err(|why| format!("{}: {why}", folder.display()))
+        }),
     };
     let (control, listen) = watch::channel(Control { trust_ends: held.trust.ends, caught: None, halt: None });
     let heart = Heart::new(engine, &held, &plan.policy);
@@ -136,7 +143,7 @@ pub(super) async fn dispatch<S: ItemSource>(
     let (again, asked_again) = mpsc::channel(1);
     let mut reading = pin!(reader.read(source, pages, asked_again));
     let mut reader_is_over = false;
-    let mut state = State::new(&site, tell, hold.held.trust.ends);
+    let mut state = State::new(&site, tell, &listen);
     let mut flights = Flights::new();
     let mut pool = Pool::new(plan.workers);
     let mut timer = Timer { clock: engine.clock.as_ref(), at: None, waiting: None };
@@ -144,40 +151,47 @@ pub(super) async fn dispatch<S: ItemSource>(
     let mut signal = pin!(Signalled::new(signals));
     loop {
         hold.check(&mut state, &flights);
-        state.fill();
+        state.own.check(engine.clock.now());
+        state.fill(pool.free());
         while pool.free() > 0
             && let Some((claimed, decides)) = state.next_to_begin()
         {
             let task = doer.task(&claimed.item);
-            let heard = listen.borrow().caught.map_or(0, |(n, _)| n);
-            pool.push(work(&site, claimed, task, listen.clone(), heard, decides));
+            pool.push(work(&site, claimed, task, listen.clone(), decides));
         }
         flights.send(&mut state, pool.live() == 0);
         if pool.live() == 0 && flights.is_idle() && state.is_idle() {
             if state.stopping.is_some() {
                 break;
             }
-            if state.reading != Reading::Input
-                && later.is_over(&mut state, plan.wait_ms, engine.clock.now(), &again)
-            {
+            if state.reading == Reading::Input {
+                if state.waiting.is_full() {
+                    later.leave_held(&mut state, engine.clock.now());
+                }
+            } else if later.is_over(&mut state, plan.wait_ms, engine.clock.now(), &again) {
                 break;
             }
-            if !state.to_look.is_empty() {
+            if !state.is_idle() {
                 continue;
             }
         }
         timer.set(hold.wake_at(&state));
-        let wake_at = flights.wake_at(&state, later.at);
-        let wants_input =
-            state.stopping.is_none() && state.fresh.len() < PAGE && state.reading == Reading::Input;
+        // while something is under way, its answer is what is waited for: a moment that has passed would be no wait at all
+        let is_quiet = pool.live() == 0 && flights.is_idle() && state.is_idle();
+        let wake_at = flights.wake_at(&state, later.at.filter(|_| is_quiet), pool.free());
+        let wants_input = state.stopping.is_none() && state.wants_input() && state.reading == Reading::Input;
         tokio::select! {
             biased;
             () = timer.rang() => {}
             renewal = hold.heart.answered(), if !hold.lost => hold.renewed(renewal, &mut state),
+            failed = state.own.answered() => for why in failed {
+                (state.tell)(BatchEvent::Runner(Event::RenewalFailed(&why)));
+            },
             caught = signal.as_mut().next() => hold.caught(caught, &mut state),
             answer = swapped(&mut flights.swap) => flights.answered(answer, &mut state, &mut hold),
             looked = flying(&mut flights.look) => flights.looked(looked, &mut state),
             checked = flying(&mut flights.check) => flights.checked(checked, &mut state),
+            () = flying(&mut flights.stray) => {}
             ended = poll_fn(|cx| match pool.poll_next(cx) {
                 Poll::Ready(first) => {
                     let mut all = vec![first];
@@ -230,10 +244,21 @@ impl<'s, G: Signals> Signalled<'s, G> {
 struct Turns {
     pause: Duration,
     at: Option<Instant>,
-    since: Option<Moment>,
+    since: Option<(Moment, Instant)>,
 }
 
 impl Turns {
+    /// Since when there is nothing else to do; what waits for resources is looked at once more, then left as the policy
+    /// says.
+    fn leave_held<D>(&mut self, state: &mut State<'_, D>, now: Moment) -> Moment {
+        let (since, begun) = *self.since.get_or_insert_with(|| {
+            state.waiting.hurry(Instant::now());
+            (now, Instant::now())
+        });
+        state.leave_held(begun, u64::try_from(since.until(now).as_millis()).unwrap_or(u64::MAX));
+        since
+    }
+
     /// There is nothing else to do. `true`: nor anything to wait for.
     fn is_over<D>(
         &mut self,
@@ -242,9 +267,10 @@ impl Turns {
         now: Moment,
         again: &mpsc::Sender<()>,
     ) -> bool {
-        let since = *self.since.get_or_insert(now);
+        let since = self.leave_held(state, now);
         if state.later.len() == 0 || wait_ms.is_some_and(|wait_ms| now >= since.plus_ms(wait_ms)) {
-            return true;
+            // what waits for resources is left one by one
+            return state.waiting.is_empty();
         }
         if state.later.kept() == 0 {
             // only those beyond are left: they are looked for in the input
@@ -286,7 +312,7 @@ impl Hold<'_> {
         }
         if self.overdue_at.is_some_and(|at| now >= at) {
             self.overdue_at = None;
-            self.control.send_modify(|control| {
+            self.say(state, |control| {
                 control.halt.get_or_insert(Halt::Overdue);
             });
         }
@@ -295,9 +321,15 @@ impl Hold<'_> {
         }
     }
 
+    /// To all items, those with a lease of their own too.
+    fn say<D>(&self, state: &State<'_, D>, say: impl Fn(&mut Control)) {
+        self.control.send_modify(&say);
+        state.own.tell(say);
+    }
+
     fn lose<D>(&mut self, why: Stopped, at_once: bool, state: &mut State<'_, D>) {
         self.lost = true;
-        self.control.send_modify(|control| control.halt = Some(Halt::Lost { at_once }));
+        self.say(state, |control| control.halt = Some(Halt::Lost { at_once }));
         // that the lease is lost matters more than why the batch was stopping
         state.stopping = None;
         state.stop(why);
@@ -312,7 +344,11 @@ impl Hold<'_> {
         let far = trust.ends.plus_ms(86_400_000);
         let of_lease = (!self.lost).then_some(trust.stop_by);
         let beat = self.heart.due(trust.renew_at).filter(|_| !self.lost);
-        [of_lease, beat, self.overdue_at, gate].into_iter().flatten().min().unwrap_or(far)
+        [of_lease, beat, self.overdue_at, gate, state.own.wake_at()]
+            .into_iter()
+            .flatten()
+            .min()
+            .unwrap_or(far)
     }
 
     fn renewed<D>(&mut self, renewal: Renewal, state: &mut State<'_, D>) {
@@ -334,7 +370,7 @@ impl Hold<'_> {
     }
 
     fn caught<D>(&mut self, caught: Caught, state: &mut State<'_, D>) {
-        self.control.send_modify(|control| {
+        self.say(state, |control| {
             let n = control.caught.map_or(0, |(n, _)| n);
             control.caught = Some((n + 1, caught));
         });
@@ -353,6 +389,7 @@ impl<'a, D: Send + 'a> Flights<'a, D> {
             swap: None,
             look: None,
             check: None,
+            stray: None,
             to_check: Vec::new(),
             pause_until: None,
             waiting_since: None,
@@ -364,7 +401,8 @@ impl<'a, D: Send + 'a> Flights<'a, D> {
     }
 
     fn is_idle(&self) -> bool {
-        self.swap.is_none() && self.look.is_none() && self.check.is_none() && self.to_check.is_empty()
+        let is_asked = self.swap.is_some() || self.look.is_some() || self.check.is_some();
+        !is_asked && self.stray.is_none() && self.to_check.is_empty()
     }
 
     /// Send what is due.
@@ -378,20 +416,25 @@ impl<'a, D: Send + 'a> Flights<'a, D> {
         if self.look.is_none() && !state.to_look.is_empty() {
             let some: Vec<_> = state.to_look.drain(..state.to_look.len().min(PAGE)).collect();
             state.looking = some.len();
-            self.look = Some(Box::pin(look(engine, &state.site.begin.grant, some)));
+            self.look = Some(Box::pin(look(engine, &state.site.begin.grant, some, true)));
         }
         if self.check.is_none() && !self.to_check.is_empty() {
             let ends = std::mem::take(&mut self.to_check);
             self.check = Some(Box::pin(commit::recheck(engine, ends)));
         }
+        if self.stray.is_none() && !state.strays.is_empty() {
+            self.stray = Some(Box::pin(commit::give_back(engine, std::mem::take(&mut state.strays))));
+        }
         while !state.queue.is_empty() && self.swap.is_none() {
             let since = *self.waiting_since.get_or_insert(now);
-            let urgent = state.claiming > 0 || state.stopping.is_some() || no_worker;
+            let waited_for = !state.waiting.is_empty();
+            let short = state.is_short_of_work() || waited_for || !state.others_end_soon();
+            let urgent = short || state.stopping.is_some() || no_worker;
             if !urgent && state.queue.len() < ENOUGH && now < since + LINGER {
                 return;
             }
             self.waiting_since = None;
-            let some = state.queue.len().min(commit::GROUP);
+            let some = state.queue.len().min(commit::GROUP).min(engine.store.most().changes);
             let (group, changes, unsent) = commit::group(state.site, state.queue.drain(..some));
             state.unsent(unsent);
             if !group.ops.is_empty() {
@@ -401,10 +444,11 @@ impl<'a, D: Send + 'a> Flights<'a, D> {
     }
 
     /// When there may be something to send, or to look at.
-    fn wake_at(&self, state: &State<'_, D>, later: Option<Instant>) -> Option<Instant> {
-        let linger = self.waiting_since.filter(|_| self.swap.is_none() && !state.queue.is_empty());
+    fn wake_at(&self, state: &State<'_, D>, later: Option<Instant>, free: usize) -> Option<Instant> {
+        let lingers = self.swap.is_none() && self.pause_until.is_none() && !state.queue.is_empty();
+        let linger = self.waiting_since.filter(|_| lingers);
         let linger = linger.map(|since| since + LINGER);
-        [self.pause_until, linger, later].into_iter().flatten().min()
+        [self.pause_until, linger, later, state.waiting_until(free)].into_iter().flatten().min()
     }
 
     fn answered(
@@ -420,7 +464,7 @@ impl<'a, D: Send + 'a> Flights<'a, D> {
                 (self.unknowns, self.down) = (0, None);
                 self.commits += 1;
                 state.commit_took(u64::try_from(sent_at.until(now).as_micros()).unwrap_or(u64::MAX / 8));
-                state.committed(group, &versions);
+                state.committed(group, &versions, sent_at);
             }
             Err(StoreError::Refused(conflict)) => {
                 (self.unknowns, self.down) = (0, None);
@@ -429,13 +473,21 @@ impl<'a, D: Send + 'a> Flights<'a, D> {
                     let why = format!("the lease of {} was taken over", state.site.begin.resource);
                     hold.lose(Stopped::LeaseLost(why), true, state);
                 }
+                let in_order = state.site.engine.store.swaps() == Swaps::InOrder;
                 for (op, at, _) in group.ops {
+                    // a store that cannot do all or nothing may have made what came before
+                    let may_stand = in_order && at < conflict.index;
                     match op {
-                        Op::End(end) if at == conflict.index => self.to_check.push(end),
-                        Op::End(_) => state.queue.push_back(op),
-                        // a store that cannot do all or nothing may have made what came before
-                        Op::Claim { candidate, .. } => state.reconsider(candidate, at < conflict.index),
-                        Op::Doubt { candidate, .. } => state.reconsider(candidate, false),
+                        op @ Op::End(_) if !may_stand && !op.is_about(conflict.index, at) => {
+                            state.queue.push_back(op);
+                        }
+                        Op::End(end) => self.to_check.push(end),
+                        Op::Claim { candidate, claim } => {
+                            // one that was refused itself may have taken its lease just before
+                            let took = in_order && at == conflict.index && claim.lease.is_some();
+                            state.reconsider(candidate, (at < conflict.index || took).then_some(sent_at));
+                        }
+                        Op::Doubt { candidate, .. } => state.reconsider(candidate, None),
                     }
                 }
             }
@@ -448,8 +500,8 @@ impl<'a, D: Send + 'a> Flights<'a, D> {
                 for (op, _, _) in group.ops {
                     match op {
                         Op::End(end) => self.to_check.push(end),
-                        Op::Claim { candidate, .. } => state.reconsider(candidate, true),
-                        Op::Doubt { candidate, .. } => state.reconsider(candidate, false),
+                        Op::Claim { candidate, .. } => state.reconsider(candidate, Some(sent_at)),
+                        Op::Doubt { candidate, .. } => state.reconsider(candidate, None),
                     }
                 }
             }
@@ -459,7 +511,7 @@ impl<'a, D: Send + 'a> Flights<'a, D> {
                     match op {
                         Op::End(end) => state.again(end, &why),
                         Op::Claim { candidate, .. } | Op::Doubt { candidate, .. } => {
-                            state.reconsider(candidate, false);
+                            state.reconsider(candidate, None);
                         }
                     }
                 }
@@ -481,7 +533,7 @@ impl<'a, D: Send + 'a> Flights<'a, D> {
                 self.pause(&why.to_string());
                 // without an answer, one that may have been claimed is lost to us when the lease is
                 let lost = state.site.engine.clock.now() >= state.trust_ends;
-                let stays = |one: &Unseen<D>| !lost && (state.stopping.is_none() || one.unanswered);
+                let stays = |one: &Unseen<D>| !lost && (state.stopping.is_none() || one.unanswered.is_some());
                 let unseen: Vec<_> = unseen.into_iter().filter(stays).collect();
                 state.to_look.extend(unseen);
             }
@@ -507,11 +559,5 @@ impl<'a, D: Send + 'a> Flights<'a, D> {
             return;
         }
         ends.into_iter().for_each(|end| state.again(end, &why));
-    }
-}
-
-impl<D> State<'_, D> {
-    fn is_idle(&self) -> bool {
-        self.fresh.is_empty() && self.to_look.is_empty() && self.queue.is_empty() && self.ready.is_empty()
     }
 }

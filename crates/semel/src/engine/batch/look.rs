@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use semel_core::claim::View;
 use semel_core::entry::{Entry, State};
-use semel_core::item::{self, Glance};
+use semel_core::item::{self, Glance, Mark};
 use semel_core::lease::SeenLease;
 use semel_core::name::Name;
 use semel_core::record::{RecordError, RecordKey, Seen};
@@ -17,26 +17,34 @@ use tokio::sync::mpsc;
 use super::super::Engine;
 use super::super::run::without_waiting;
 use super::super::view::{LookError, seen_entry};
-use super::{Bad, Item, ItemSource};
+use super::{BYTES_LIMIT, Bad, Item, ItemIn, ItemSource};
+use crate::clock::Moment;
 use crate::store::Record;
 
 /// Items that are looked at together.
 pub(super) const PAGE: usize = 256;
+/// And their bytes: fewer items if they are large.
+const PAGE_BYTES: usize = BYTES_LIMIT / 8;
 
 /// Before a store that is away is asked again.
 pub(super) const PAUSE: Duration = Duration::from_millis(50);
 
-/// The leases of other runners, as they were seen with a page.
-pub(super) type Leases = Arc<Vec<(Name, Option<SeenLease>)>>;
+/// The leases of other runners and those that items name, as they were seen with a page; and the least token that the
+/// store allows.
+#[derive(Default)]
+pub(super) struct Leases {
+    pub(super) all: Vec<(Name, Option<SeenLease>)>,
+    token_floor: u64,
+}
 
 /// An item that may be run, as far as it was looked at.
 pub(super) struct Candidate<D> {
     pub(super) item: Item<D>,
     pub(super) record: RecordKey,
     pub(super) seen: Option<Seen<Entry>>,
-    pub(super) leases: Leases,
-    /// A claim of it was sent and not answered: if it stands there, it is that one.
-    pub(super) unanswered: bool,
+    pub(super) leases: Arc<Leases>,
+    /// A claim of it was sent then and not answered: if it stands there, it is that one.
+    pub(super) unanswered: Option<Moment>,
     /// It was met before, when another runner was at it.
     pub(super) met: bool,
     /// It was met in a second pass over the input: only what is still to be done of it counts.
@@ -47,7 +55,14 @@ pub(super) struct Candidate<D> {
 
 impl<D> Candidate<D> {
     pub(super) fn view(&self) -> View {
-        View { entry: self.seen.clone(), leases: self.leases.to_vec(), ..View::default() }
+        let Leases { all, token_floor } = &*self.leases;
+        let runs_under = match self.seen.as_ref().map(|seen| &seen.value.state) {
+            Some(State::Running { resource, .. }) => Some(resource),
+            _ => None,
+        };
+        let wanted = |name: &Name| Some(name) == runs_under || Some(name) == self.item.resource.as_ref();
+        let leases = all.iter().filter(|(name, _)| wanted(name)).cloned().collect();
+        View { entry: self.seen.clone(), leases, token_floor: *token_floor, ..View::default() }
     }
 }
 
@@ -87,7 +102,7 @@ pub(super) enum Read<D> {
 pub(super) struct Unseen<D> {
     pub(super) item: Item<D>,
     pub(super) record: RecordKey,
-    pub(super) unanswered: bool,
+    pub(super) unanswered: Option<Moment>,
     pub(super) met: bool,
     pub(super) again: bool,
 }
@@ -102,25 +117,44 @@ impl<D> From<Candidate<D>> for Unseen<D> {
 /// What a look at several came to; without an answer they are handed back.
 pub(super) type Looked<D> = Result<Vec<Found<D>>, (Vec<Unseen<D>>, LookError)>;
 
-/// Look at these items, and at the leases of the runners that are at them. On error they are handed back.
-pub(super) async fn look<D>(engine: &Engine, grant: &Grant, unseen: Vec<Unseen<D>>) -> Looked<D> {
-    let keys: Vec<RecordKey> = unseen.iter().map(|unseen| unseen.record.clone()).collect();
-    let loaded = match engine.store.load(&keys).await {
+/// Look at these items, and at the leases of the runners that are at them; with what they name themselves, if a claim
+/// may follow. On error they are handed back.
+pub(super) async fn look<D>(
+    engine: &Engine,
+    grant: &Grant,
+    unseen: Vec<Unseen<D>>,
+    for_claims: bool,
+) -> Looked<D> {
+    let named: BTreeSet<&Name> =
+        unseen.iter().filter(|_| for_claims).filter_map(|unseen| unseen.item.resource.as_ref()).collect();
+    let named: Vec<Name> = named.into_iter().cloned().collect();
+    let keys = unseen.iter().map(|unseen| unseen.record.clone());
+    let keys: Vec<RecordKey> = keys.chain(named.iter().map(RecordKey::lease)).collect();
+    let mut loaded = match engine.store.load(&keys).await {
         Ok(loaded) => loaded,
         Err(why) => return Err((unseen, why.into())),
     };
-    let (stands, runners) = match glance(&unseen, loaded.records, grant) {
+    let own = loaded.records.split_off(unseen.len().min(loaded.records.len()));
+    let seen = named
+        .into_iter()
+        .zip(own)
+        .map(|(name, record)| Ok((name, record.map(|record| engine.seen_lease(&record)).transpose()?)));
+    let mut all: Vec<(Name, Option<SeenLease>)> = match seen.collect::<Result<_, RecordError>>() {
+        Ok(seen) => seen,
+        Err(why) => return Err((unseen, why.into())),
+    };
+    let (stands, mut runners) = match glance(&unseen, loaded.records, grant) {
         Ok(found) => found,
         Err(why) => return Err((unseen, why.into())),
     };
-    let leases = match runners.is_empty() {
-        true => Vec::new(),
-        false => match engine.look(None, &runners).await {
-            Ok(view) => view.leases,
+    runners.retain(|runner| all.iter().all(|(name, _)| name != runner));
+    if !runners.is_empty() {
+        match engine.look(None, &runners).await {
+            Ok(view) => all.extend(view.leases),
             Err(why) => return Err((unseen, why)),
-        },
-    };
-    let leases = Arc::new(leases);
+        }
+    }
+    let leases = Arc::new(Leases { all, token_floor: loaded.token_floor });
     let found = unseen.into_iter().zip(stands).map(|(unseen, stands)| {
         let Unseen { item, record, unanswered, met, again } = unseen;
         match stands {
@@ -153,7 +187,11 @@ fn glance<D>(
             stands.push(Stands::Entry(None));
             continue;
         };
-        match item::glance(&record.value, unseen.item.payload.as_ref(), grant) {
+        let mark = Mark::of(grant, &unseen.item.key, unseen.item.resource.is_some());
+        // one whose claim may have taken its lease is decided about, whatever became of it
+        let took = unseen.unanswered.is_some() && unseen.item.resource.is_some();
+        match item::glance(&record.value, unseen.item.payload.as_ref(), &mark) {
+            Glance::Done | Glance::Repeated if took => stands.push(Stands::Entry(Some(seen_entry(&record)?))),
             Glance::Done => stands.push(Stands::Done { ours: false }),
             Glance::Repeated => stands.push(Stands::Done { ours: true }),
             Glance::Look => {
@@ -246,7 +284,7 @@ impl Reader<'_> {
     /// A store that is away is asked again: whoever waits for the answer gives up when its lease is no longer trusted.
     async fn look_until_answered<D>(&self, mut unseen: Vec<Unseen<D>>) -> Result<Vec<Found<D>>, RecordError> {
         loop {
-            match look(self.engine, &self.grant, unseen).await {
+            match look(self.engine, &self.grant, unseen, false).await {
                 Ok(found) => return Ok(found),
                 Err((_, LookError::Record(why))) => return Err(why),
                 Err((back, LookError::Store(_))) => unseen = back,
@@ -258,7 +296,8 @@ impl Reader<'_> {
     /// As many items as are there, but at least one, if the input has not ended.
     async fn page<S: ItemSource>(&self, source: &mut S) -> Page<S::Data> {
         let mut page = Page { unseen: Vec::with_capacity(PAGE), bad: Vec::new(), ended: false };
-        while page.unseen.len() + page.bad.len() < PAGE {
+        let mut bytes = 0;
+        while page.unseen.len() + page.bad.len() < PAGE && bytes < PAGE_BYTES {
             let is_empty = page.unseen.is_empty() && page.bad.is_empty();
             let next = match is_empty {
                 true => Some(source.next().await),
@@ -276,8 +315,10 @@ impl Reader<'_> {
                     Ok(work) => {
                         let key = work.key();
                         let record = RecordKey::from_stored(format!("{}{key}", self.prefix));
-                        let item = Item { work, key, payload: one.payload, line: one.line, data: one.data };
-                        let (unanswered, met, again) = (false, false, false);
+                        let ItemIn { payload, resource, line, bytes: size, data, .. } = one;
+                        bytes += size;
+                        let item = Item { work, key, payload, resource, line, bytes: size, data };
+                        let (unanswered, met, again) = (None, false, false);
                         page.unseen.push(Unseen { item, record, unanswered, met, again });
                     }
                 },

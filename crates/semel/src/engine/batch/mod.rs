@@ -14,8 +14,14 @@
 //! Everything is one future: whoever drops it has stopped it, and nothing of it goes on. The items are polled in
 //! turns by one task; what needs more than one processor spawns its own.
 //!
+//! An item may name a resource of its own ([`ItemIn::resource`]). It is leased by the swap that claims the item and given
+//! back by the swap that settles it, so that it costs no commit; the runner's one loop renews what its items hold. Two
+//! items of one resource never overlap, here or elsewhere: the second one waits, and others go first. Nothing is claimed
+//! ahead of a worker then: nobody else could use what is only waited with.
+//!
 //! Memory does not grow with the input: a page is read at a time, and at most [`LATER_LIMIT`] items that other runners
-//! have under way are kept in mind; those beyond need a second pass over the input ([`ItemSource::restart`]).
+//! have under way are kept in mind; those beyond need a second pass over the input ([`ItemSource::restart`]). As many
+//! may wait for resources; then the input waits. Each list is bounded in bytes as well ([`BYTES_LIMIT`]).
 //!
 //! Not guaranteed: that two runners of which only one shares keep out of each other's way in the very moment in which
 //! both start. Each item is done once all the same.
@@ -35,15 +41,20 @@ use super::{Event, Report, Task};
 
 mod commit;
 mod dispatch;
+mod fill;
 mod later;
 mod look;
+mod own;
 mod pool;
 mod runner;
 mod state;
+mod waiting;
 mod worker;
 
 /// The most items of other runners that are kept in mind, to be looked at again.
 pub const LATER_LIMIT: usize = 4_096;
+/// The most bytes of items ([`ItemIn::bytes`]) that are kept in one list.
+pub const BYTES_LIMIT: usize = 16 * 1024 * 1024;
 /// The most runners that share a batch.
 pub const RUNNERS_LIMIT: u32 = 64;
 /// The most items of one runner that are under way at a time.
@@ -85,8 +96,12 @@ pub struct ItemIn<D> {
     pub fields: Fields,
     /// What is bound to that.
     pub payload: Option<Fingerprint>,
+    /// What it names to be leased for it alone, on top of what the runner holds.
+    pub resource: Option<Name>,
     /// Where it stands in the input, for people.
     pub line: Option<u64>,
+    /// How much memory it takes, roughly, besides its fields.
+    pub bytes: usize,
     /// What the doer needs of it.
     pub data: D,
 }
@@ -142,8 +157,12 @@ pub struct Item<D> {
     pub key: Key,
     /// What is bound to it.
     pub payload: Option<Fingerprint>,
+    /// What is leased for it alone.
+    pub resource: Option<Name>,
     /// Where it stands in the input, for people.
     pub line: Option<u64>,
+    /// How much memory it takes, roughly, besides its fields.
+    pub bytes: usize,
     /// What the doer needs of it.
     pub data: D,
 }
@@ -205,6 +224,8 @@ pub enum Fate<'a> {
     },
     /// Another runner is at it.
     Busy,
+    /// Somebody holds the resource that it names.
+    Held,
     /// It was stopped, or not begun because the batch was.
     Interrupted,
     /// It ended, and that could not be recorded: the next runner takes it for lost.
@@ -230,6 +251,8 @@ pub struct Counts {
     pub mismatched: u64,
     /// Under way with another runner when this one left.
     pub busy: u64,
+    /// Not run, because somebody held the resource that they name.
+    pub held: u64,
     /// Stopped in the middle.
     pub interrupted: u64,
     /// Ended, and not on record.

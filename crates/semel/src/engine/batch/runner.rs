@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use semel_core::alarm::{Anomaly, Kind};
 use semel_core::claim::Busy;
+use semel_core::item::runner_names;
 use semel_core::name::Name;
 use semel_core::policy::IfBusy;
 use semel_core::record::Standing;
@@ -43,7 +44,7 @@ impl Engine {
         if plan.workers > 1 {
             self.store.expect_many();
         }
-        let batched = dispatch(self, plan, claimed.held, source, doer, signals, tell).await;
+        let batched = dispatch(self, plan, *claimed.held, source, doer, signals, tell).await;
         if let Err(why) = self.note_batch(plan, &batched).await {
             tell(BatchEvent::Runner(super::super::Event::JournalFailed(&why.to_string())));
         }
@@ -58,7 +59,7 @@ impl Engine {
         signals: &mut impl Signals,
         tell: TellBatch<'_, D>,
     ) -> Result<Claimed, Report> {
-        let shared = runners(plan);
+        let shared = runner_names(plan.work.job(), RUNNERS_LIMIT);
         let (resources, others) = match plan.share {
             true => (shared, plan.resources.clone()),
             false => (plan.resources.clone(), shared),
@@ -171,16 +172,6 @@ fn check(plan: &BatchPlan) -> Result<(), String> {
         return Err(format!("{} workers: from 1 to {WORKERS_LIMIT} are possible", plan.workers));
     }
     Ok(())
-}
-
-/// What those hold who share: few names, because a lease's record stays for ever.
-fn runners(plan: &BatchPlan) -> Vec<Name> {
-    let job = plan.work.job();
-    let named = |n: u32| {
-        let long = || Name::new(&format!("runner/{}/{n}", plan.work.key().short()));
-        Name::new(&format!("{job}/runner/{n}")).or_else(|_| long()).ok()
-    };
-    (1..=RUNNERS_LIMIT).filter_map(named).collect()
 }
 
 /// A lease has no task of its own.

@@ -6,18 +6,23 @@ use std::mem::take;
 use semel_core::breaker::{Breaker, Gate};
 use semel_core::claim::First;
 use semel_core::entry::{Ending, Entry, State as EntryState, Terms};
-use semel_core::item::{self, ItemAsk, ItemDecision, Under};
+use semel_core::item::{self, ItemAsk, ItemClaim, ItemDecision, Own, Under};
 use semel_core::payload::Fingerprint;
 use semel_core::policy::OnLost;
 use semel_core::record::{Seen, Version};
 use semel_core::work::Key;
+use tokio::sync::watch;
 
 use super::commit::{End, Group, Op, Unsent};
+use super::dispatch::LINGER;
 use super::later::Later;
 use super::look::{Candidate, Found, Read, Unseen};
-use super::worker::{Claimed, Ended, Site};
+use super::own::{OwnLeases, lease_of, stray};
+use super::waiting::Waiting;
+use super::worker::{Claimed, Control, Ended, Outcome, Site};
 use super::{BatchEvent, Counts, Fate, Item, Stopped, TellBatch};
 use crate::clock::Moment;
+use crate::store::Change;
 
 /// An outcome that is known is worth some patience even when the lease has run out.
 const PATIENCE_MS: u64 = 5_000;
@@ -39,9 +44,10 @@ pub(super) struct State<'a, D> {
     pub(super) counts: Counts,
     terms: Terms,
     /// Items that were met and are not settled yet.
-    known: HashMap<Key, Option<Fingerprint>>,
-    /// Looked at, to be claimed.
+    pub(super) known: HashMap<Key, Option<Fingerprint>>,
+    /// Looked at, to be claimed; and their bytes.
     pub(super) fresh: VecDeque<Candidate<D>>,
+    pub(super) fresh_bytes: usize,
     /// To be looked at again.
     pub(super) to_look: VecDeque<Unseen<D>>,
     /// To be written.
@@ -53,6 +59,12 @@ pub(super) struct State<'a, D> {
     /// Claimed, to be begun.
     pub(super) ready: VecDeque<Claimed<D>>,
     pub(super) later: Later<D>,
+    /// Those that wait for resources.
+    pub(super) waiting: Waiting<D>,
+    /// What the items hold of their own.
+    pub(super) own: OwnLeases,
+    /// What gives back the leases of claims that came to nothing after all.
+    pub(super) strays: Vec<Change>,
     pub(super) reading: Reading,
     pub(super) stopping: Option<Stopped>,
     pub(super) breaker: Breaker,
@@ -65,8 +77,13 @@ pub(super) struct State<'a, D> {
 }
 
 impl<'a, D> State<'a, D> {
-    pub(super) fn new(site: &'a Site<'a>, tell: TellBatch<'a, D>, trust_ends: Moment) -> State<'a, D> {
+    pub(super) fn new(
+        site: &'a Site<'a>,
+        tell: TellBatch<'a, D>,
+        control: &watch::Receiver<Control>,
+    ) -> State<'a, D> {
         let plan = site.plan;
+        let trust_ends = control.borrow().trust_ends;
         State {
             site,
             tell,
@@ -74,12 +91,16 @@ impl<'a, D> State<'a, D> {
             terms: Terms::of(&plan.policy),
             known: HashMap::new(),
             fresh: VecDeque::new(),
+            fresh_bytes: 0,
             to_look: VecDeque::new(),
             queue: VecDeque::new(),
             claiming: 0,
             looking: 0,
             ready: VecDeque::new(),
             later: Later::new(),
+            waiting: Waiting::new(),
+            own: OwnLeases::new(site.engine, &plan.policy, control.clone()),
+            strays: Vec::new(),
             reading: Reading::Input,
             stopping: None,
             breaker: Breaker::new(plan.stop_after, plan.pause_ms),
@@ -94,20 +115,36 @@ impl<'a, D> State<'a, D> {
         u64::try_from(self.site.engine.clock.now().as_since_boot().as_millis()).unwrap_or(u64::MAX)
     }
 
-    fn fate(&mut self, item: &Item<D>, fate: Fate<'_>) {
+    pub(super) fn fate(&mut self, item: &Item<D>, fate: Fate<'_>) {
         (self.tell)(BatchEvent::Item { item, fate });
     }
 
     /// How many items are to be claimed and not begun: one for each worker; more where many are known to end within a
     /// commit, unless a person would be asked about each that is lost, or another runner could do them meanwhile.
-    fn ahead(&self) -> usize {
+    pub(super) fn ahead(&self) -> usize {
         let workers = self.site.plan.workers;
         let Some(item_us) = self.item_us.filter(|_| !self.site.plan.share) else { return workers };
         if self.terms.on_lost == OnLost::Hold {
             return workers;
         }
-        let times = (self.commit_us / item_us.max(1)).clamp(1, AHEAD);
+        // two, where several end while an outcome waits for others: else nearly each would have a commit of its own
+        let least = if self.others_end_soon() { 2 } else { 1 };
+        let times = (self.commit_us / item_us.max(1)).clamp(least, AHEAD);
         workers.saturating_mul(usize::try_from(times).unwrap_or(1))
+    }
+
+    /// Workers would wait for a claim if it were not sent now: as many end during a commit as are ready to begin.
+    pub(super) fn is_short_of_work(&self) -> bool {
+        let Some(item_us) = self.item_us else { return self.claiming > 0 };
+        let (ready, workers) = (self.ready.len() as u64, self.site.plan.workers as u64);
+        self.claiming > 0 && ready.saturating_mul(item_us) <= workers.saturating_mul(self.commit_us)
+    }
+
+    /// Another item may end so soon that an outcome waits for it. Where items take longer, what waits is only what a
+    /// crash would have done twice.
+    pub(super) fn others_end_soon(&self) -> bool {
+        let workers = self.site.plan.workers as u64;
+        self.item_us.is_some_and(|item_us| u128::from(item_us / workers.max(1)) < LINGER.as_micros())
     }
 
     pub(super) fn commit_took(&mut self, us: u64) {
@@ -154,7 +191,7 @@ impl<'a, D> State<'a, D> {
                 Found::Done(..) if again => {}
                 Found::Done(item, known) => self.done(&item, known.ours),
                 Found::Look(mut candidate) => {
-                    candidate.fresh = !self.site.plan.share;
+                    candidate.fresh = !self.site.plan.share && candidate.item.resource.is_none();
                     candidate.again = again;
                     candidates.push(candidate);
                 }
@@ -171,6 +208,7 @@ impl<'a, D> State<'a, D> {
         }
         for candidate in candidates {
             if let Some(candidate) = self.admit(candidate) {
+                self.fresh_bytes += candidate.item.bytes;
                 self.fresh.push_back(candidate);
             }
         }
@@ -209,22 +247,6 @@ impl<'a, D> State<'a, D> {
         None
     }
 
-    /// Decide about as many as are wanted.
-    pub(super) fn fill(&mut self) {
-        if self.stopping.is_some() {
-            return;
-        }
-        let target = self.ahead();
-        while self.ready.len() + self.claiming + self.looking + self.to_look.len() < target {
-            let Some(candidate) = self.fresh.pop_front() else { return };
-            if candidate.fresh {
-                self.decide(candidate);
-            } else {
-                self.to_look.push_back(candidate.into());
-            }
-        }
-    }
-
     /// A second look at some came back.
     pub(super) fn looked(&mut self, found: Vec<Found<D>>) {
         for one in found {
@@ -240,7 +262,7 @@ impl<'a, D> State<'a, D> {
         }
     }
 
-    fn decide(&mut self, mut candidate: Candidate<D>) {
+    pub(super) fn decide(&mut self, mut candidate: Candidate<D>) {
         let site = self.site;
         let runner = Under {
             resource: &site.begin.resource,
@@ -248,9 +270,12 @@ impl<'a, D> State<'a, D> {
             lease: &site.lease,
             owner: &site.engine.me,
         };
+        let (ttl_ms, lock_delay_ms) = (site.plan.policy.ttl_ms, site.plan.policy.lock_delay_ms);
+        let own = candidate.item.resource.as_ref();
         let ask = ItemAsk {
             work: &candidate.item.work,
             runner,
+            own: own.map(|resource| Own { resource, ttl_ms, lock_delay_ms }),
             terms: &self.terms,
             payload: candidate.item.payload.as_ref(),
             command: site.plan.command.as_ref(),
@@ -258,14 +283,27 @@ impl<'a, D> State<'a, D> {
             now_ms: site.engine.clock.wall_ms(),
         };
         let decision = item::claim(&candidate.view(), &ask);
+        let goes_on = match &decision {
+            ItemDecision::Claim(_) | ItemDecision::LookAt(_) => self.stopping.is_none(),
+            decision => matches!(decision, ItemDecision::Mine(_)),
+        };
+        if !goes_on {
+            self.strays.extend(stray(&candidate, &site.begin.grant.nonce));
+        }
         let key = candidate.item.key;
         let (silent, unanswered) = (candidate.again, candidate.unanswered);
         match decision {
-            ItemDecision::Mine(_) if unanswered => return self.found_claimed(candidate),
+            ItemDecision::Mine(_) if unanswered.is_some() => return self.found_claimed(candidate),
             // a batch that stops begins nothing more
             _ if self.stopping.is_some() => {}
             ItemDecision::Claim(claim) => {
                 self.meet(&mut candidate);
+                if let Some(own) = &claim.lease
+                    && !self.waiting.take(&own.resource)
+                {
+                    self.waiting.add(own.resource.clone(), candidate.into());
+                    return;
+                }
                 self.claiming += 1;
                 self.queue.push_back(Op::Claim { candidate, claim });
                 return;
@@ -288,7 +326,21 @@ impl<'a, D> State<'a, D> {
                 }
                 return;
             }
+            ItemDecision::Held { resource, .. } if self.waiting.is_given_up(&resource) => {
+                self.meet(&mut candidate);
+                return self.held(&candidate.item);
+            }
+            ItemDecision::Held { resource, held } => {
+                self.meet(&mut candidate);
+                self.waiting.held(resource.clone(), held);
+                self.waiting.add(resource, candidate.into());
+                return;
+            }
             _ if silent => {}
+            ItemDecision::Wrong(why) => {
+                self.counts.bad += 1;
+                (self.tell)(BatchEvent::Bad(&super::Bad { line: candidate.item.line, why }));
+            }
             ItemDecision::Mine(_) | ItemDecision::Repeated(_) => self.done(&candidate.item, true),
             ItemDecision::Done(_) => self.done(&candidate.item, false),
             ItemDecision::Person(entry) => self.person(&candidate.item, &entry),
@@ -311,13 +363,26 @@ impl<'a, D> State<'a, D> {
 
     /// Our own claim, whose reply was lost.
     fn found_claimed(&mut self, candidate: Candidate<D>) {
-        let Candidate { item, record, seen, .. } = candidate;
+        let Candidate { item, record, seen, leases, unanswered, .. } = candidate;
         let Some(seen) = seen else { return };
+        let own = lease_of(&seen.value, &leases.all).filter(|_| item.resource.is_some());
+        let own = own.zip(unanswered).map(|((resource, found), sent_at)| {
+            self.waiting.take(resource);
+            self.own.add(resource.clone(), found.record.clone(), sent_at)
+        });
+        let is_lost = item.resource.is_some() && own.is_none();
         // the attempt before it may have had its effect: what was known of that went with the reply
         let after_lost = seen.value.log.iter().rev().nth(1).is_some_and(|before| before.ending.is_torn());
         let probes = after_lost && self.terms.on_lost == OnLost::Probe;
         let first = if probes { First::Probe } else { First::Run };
-        self.claimed(Claimed { item, record, seen, first, after_lost });
+        let claimed = Claimed { item, record, seen, own, first, after_lost };
+        if is_lost {
+            let outcome = Outcome { ending: Ending::LeaseLost, result: None, failed_tries: 0 };
+            let give_up = self.give_up();
+            self.queue.push_back(Op::End(End { claimed, outcome: Some(outcome), give_up }));
+        } else {
+            self.claimed(claimed);
+        }
     }
 
     fn claimed(&mut self, claimed: Claimed<D>) {
@@ -406,13 +471,15 @@ impl<'a, D> State<'a, D> {
     /// Claims that were not sent are not made. One that was sent and not answered is looked for.
     fn drop_claims(&mut self) {
         self.fresh.clear();
-        self.to_look.retain(|unseen| unseen.unanswered);
+        self.fresh_bytes = 0;
+        self.waiting.clear();
+        self.to_look.retain(|unseen| unseen.unanswered.is_some());
         for op in take(&mut self.queue) {
             match op {
                 Op::End(_) => self.queue.push_back(op),
                 Op::Claim { candidate, .. } | Op::Doubt { candidate, .. } => {
                     self.claiming -= 1;
-                    if candidate.unanswered {
+                    if candidate.unanswered.is_some() {
                         self.to_look.push_back(candidate.into());
                     }
                 }
@@ -420,8 +487,8 @@ impl<'a, D> State<'a, D> {
         }
     }
 
-    /// A group is on record, with these versions.
-    pub(super) fn committed(&mut self, group: Group<D>, versions: &[Version]) {
+    /// A group that was sent at that moment is on record, with these versions.
+    pub(super) fn committed(&mut self, group: Group<D>, versions: &[Version], sent_at: Moment) {
         for (op, at, entry) in group.ops {
             match op {
                 Op::Claim { candidate, claim } => {
@@ -429,13 +496,13 @@ impl<'a, D> State<'a, D> {
                     let Some(version) = versions.get(at).cloned() else { continue };
                     let Candidate { item, record, .. } = candidate;
                     let seen = Seen { value: entry, version };
-                    self.claimed(Claimed {
-                        item,
-                        record,
-                        seen,
-                        first: claim.first,
-                        after_lost: claim.after_lost,
+                    let ItemClaim { lease, first, after_lost, .. } = claim;
+                    // the lease was written just before
+                    let version = at.checked_sub(1).and_then(|at| versions.get(at)).cloned();
+                    let own = lease.zip(version).map(|(own, version)| {
+                        self.own.add(own.resource, Seen { value: own.lease.lease, version }, sent_at)
                     });
+                    self.claimed(Claimed { item, record, seen, own, first, after_lost });
                 }
                 Op::Doubt { candidate, .. } => {
                     self.claiming -= 1;
@@ -450,6 +517,7 @@ impl<'a, D> State<'a, D> {
     fn settled(&mut self, end: &End<D>, entry: &Entry) {
         let item = &end.claimed.item;
         self.known.remove(&item.key);
+        self.give_back_own(&end.claimed);
         let Some(outcome) = &end.outcome else { return };
         match &entry.state {
             EntryState::Done { .. } => {
@@ -479,6 +547,7 @@ impl<'a, D> State<'a, D> {
                 Unsent::Hopeless(Op::Claim { candidate, .. } | Op::Doubt { candidate, .. }, why) => {
                     self.claiming -= 1;
                     self.known.remove(&candidate.item.key);
+                    candidate.item.resource.iter().for_each(|resource| self.waiting.give_back(resource));
                     self.counts.bad += 1;
                     (self.tell)(BatchEvent::Bad(&super::Bad { line: candidate.item.line, why }));
                 }
@@ -487,7 +556,12 @@ impl<'a, D> State<'a, D> {
     }
 
     pub(super) fn unrecorded(&mut self, end: &End<D>, why: &str) {
+        if end.is_on_record(self.site) {
+            // only its lease could not be given back: it lapses
+            return self.settled(end, &end.claimed.seen.value);
+        }
         self.known.remove(&end.claimed.item.key);
+        self.give_back_own(&end.claimed);
         if end.outcome.is_some() {
             self.counts.unrecorded += 1;
             self.fate(&end.claimed.item, Fate::Unrecorded(why));
@@ -504,20 +578,14 @@ impl<'a, D> State<'a, D> {
     }
 
     /// A claim came to nothing: look at its item again, unless nothing is begun any more.
-    pub(super) fn reconsider(&mut self, candidate: Candidate<D>, unanswered: bool) {
+    pub(super) fn reconsider(&mut self, candidate: Candidate<D>, unanswered: Option<Moment>) {
         self.claiming -= 1;
+        candidate.item.resource.iter().for_each(|resource| self.waiting.give_back(resource));
         let mut unseen = Unseen::from(candidate);
-        unseen.unanswered |= unanswered;
-        if self.stopping.is_none() || unseen.unanswered {
+        // trust counts from the first that was sent
+        unseen.unanswered = unseen.unanswered.or(unanswered);
+        if self.stopping.is_none() || unseen.unanswered.is_some() {
             self.to_look.push_back(unseen);
-        }
-    }
-
-    /// At the end: those that others have under way.
-    pub(super) fn leave_the_rest(&mut self) {
-        self.counts.busy = self.later.len();
-        for unseen in self.later.take() {
-            self.fate(&unseen.item, Fate::Busy);
         }
     }
 }

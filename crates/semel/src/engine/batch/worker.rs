@@ -6,14 +6,16 @@ use std::time::Duration;
 use semel_core::claim::First;
 use semel_core::entry::{Ending, Entry, is_capped};
 use semel_core::record::{RecordKey, Seen, Version};
+use semel_core::token::Grant;
 use serde_json::Value;
 use tokio::sync::watch;
 
 use super::super::desk::Desk;
 use super::super::hold::Trust;
 use super::super::run::{STEPS_PATIENCE, random, without_waiting};
-use super::super::socket::Service;
+use super::super::socket::Door;
 use super::super::{Begin, Caught, Engine, Probed, Task, TaskEnd};
+use super::own::OwnLease;
 use super::{BatchPlan, Item};
 use crate::clock::Moment;
 
@@ -26,6 +28,8 @@ pub(super) struct Site<'a> {
     /// The version of its lease.
     pub(super) lease: Version,
     pub(super) trust: Arc<Mutex<Trust>>,
+    /// How commands inside the items reach them; or why they cannot.
+    pub(super) door: Option<Result<Door, String>>,
 }
 
 /// An item whose claim is on record.
@@ -33,8 +37,17 @@ pub(super) struct Claimed<D> {
     pub(super) item: Item<D>,
     pub(super) record: RecordKey,
     pub(super) seen: Seen<Entry>,
+    /// The lease of its own.
+    pub(super) own: Option<OwnLease>,
     pub(super) first: First,
     pub(super) after_lost: bool,
+}
+
+impl<D> Claimed<D> {
+    /// Under which grant it runs.
+    pub(super) fn grant<'a>(&'a self, site: &'a Site<'_>) -> &'a Grant {
+        self.own.as_ref().map_or(&site.begin.grant, OwnLease::grant)
+    }
 }
 
 /// What the runner tells its items.
@@ -133,36 +146,45 @@ enum Over {
     TimedOut,
 }
 
-/// Do the item. `heard` is the number of the last signal before it was taken.
+/// Do the item; `control` is what is heard by those that have no lease of their own.
 pub(super) async fn work<D, T: Task>(
     site: &Site<'_>,
     claimed: Claimed<D>,
     mut task: T,
     control: watch::Receiver<Control>,
-    heard: u64,
     decides: bool,
 ) -> Ended<D> {
     let began = site.engine.clock.now();
+    let own = claimed.own.as_ref();
+    let control = own.map_or(control, |own| own.control.clone());
+    // signals from before it was taken are not meant for it
+    let heard = control.borrow().caught.map_or(0, |(n, _)| n);
     let mut watch = Watch { control, heard, asked_to_end: None };
     let mut begin = Begin {
         work: Some(claimed.item.work.clone()),
+        resource: own.map_or(&site.begin.resource, |own| &own.resource).clone(),
+        grant: *claimed.grant(site),
         attempt: claimed.seen.value.attempts,
         plan: None,
-        ..site.begin.clone()
+        within: own.map(|_| (site.begin.resource.clone(), site.begin.grant)),
     };
     let desk = Arc::new(Desk::of_item(
         site.engine,
         begin.clone(),
-        site.lease.clone(),
+        own.map_or(&site.lease, |own| &own.lease.version).clone(),
         claimed.seen.version.clone(),
         &site.plan.policy,
-        Arc::clone(&site.trust),
+        Arc::clone(own.map_or(&site.trust, |own| &own.trust)),
     ));
-    let mut unreachable = None;
-    let service = site.plan.nested.as_deref().and_then(|folder| {
-        let opened = Service::open(&desk, folder);
-        opened.map_err(|why| unreachable = Some(format!("{}: {why}", folder.display()))).ok()
+    let admitted = site.door.as_ref().map(|door| match door {
+        Ok(door) => door.admit(&desk).map_err(|why| why.to_string()),
+        Err(why) => Err(why.clone()),
     });
+    let (guest, unreachable) = match admitted {
+        Some(Ok(guest)) => (Some(guest), None),
+        Some(Err(why)) => (None, Some(why)),
+        None => (None, None),
+    };
     let settled = match claimed.first {
         First::Probe => probe(&mut watch, &mut task, &begin).await,
         First::Run => None,
@@ -171,8 +193,8 @@ pub(super) async fn work<D, T: Task>(
         Some(ending) => (ending, 0),
         None => tries(site, claimed.seen.value.failures, &mut watch, &mut task, &mut begin, &desk).await,
     };
-    if let Some(service) = service {
-        service.close().await;
+    if let Some(guest) = guest {
+        guest.leave().await;
     }
     let ending = match desk.blocked() {
         Some(step) if ending.is_of_command() => Ending::Blocked { step: step.work.to_string() },
@@ -267,6 +289,10 @@ async fn attempt(
     // before the start: a stall between the two must not leave a command without an end
     let trust_ends = watch.control.borrow().trust_ends;
     task.trust_until(trust_ends);
+    if clock.now() >= trust_ends {
+        // a process that stood still after its claim, and has not heard of it yet: another may be at it by now
+        return Ending::LeaseLost;
+    }
     desk.new_try();
     if let Err(not_started) = task.start(begin, desk).await {
         return Ending::NotStarted { code: not_started.code };

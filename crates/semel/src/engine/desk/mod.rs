@@ -61,7 +61,7 @@ pub struct Desk {
     entry: Option<Version>,
     policy: Policy,
     /// What the names of its steps' records begin with.
-    steps: String,
+    steps: OnceLock<String>,
     /// Nothing is held and nothing is written: it only says what it would do.
     rehearsal: bool,
     address: OnceLock<Address>,
@@ -82,7 +82,7 @@ impl std::fmt::Debug for Desk {
 struct Book {
     tries: u32,
     uses: HashMap<Key, Use>,
-    blocked: Option<Entry>,
+    blocked: Option<Box<Entry>>,
 }
 
 /// What became of a step's name in this try.
@@ -110,7 +110,7 @@ impl Desk {
             lease: held.lease.version.clone(),
             entry: held.entry.as_ref().map(|seen| seen.version.clone()),
             policy: policy.clone(),
-            steps: RecordKey::steps_of(held.begin.work.as_ref()),
+            steps: OnceLock::new(),
             rehearsal: false,
             address: OnceLock::new(),
             trust: Arc::new(Mutex::new(held.trust)),
@@ -133,7 +133,7 @@ impl Desk {
             lease,
             entry: Some(entry),
             policy: policy.clone(),
-            steps: RecordKey::steps_of(begin.work.as_ref()),
+            steps: OnceLock::new(),
             begin,
             rehearsal: false,
             address: OnceLock::new(),
@@ -152,7 +152,7 @@ impl Desk {
             lease: Version::new(""),
             entry: None,
             policy: policy.clone(),
-            steps: RecordKey::steps_of(begin.work.as_ref()),
+            steps: OnceLock::new(),
             begin,
             rehearsal: true,
             address: OnceLock::new(),
@@ -200,7 +200,7 @@ impl Desk {
 
     /// The step that needs a person, if one does.
     pub(super) fn blocked(&self) -> Option<Entry> {
-        locked(&self.book).blocked.clone()
+        locked(&self.book).blocked.as_deref().cloned()
     }
 
     /// Wait until no step is under way, at most so long: those whose process is gone are being recorded.
@@ -306,7 +306,7 @@ impl Desk {
         };
         self.note(&key, used);
         if let Ok(StepBegin::Person(entry)) = &begun {
-            locked(&self.book).blocked.get_or_insert_with(|| entry.clone());
+            locked(&self.book).blocked.get_or_insert_with(|| Box::new(entry.clone()));
         }
         begun
     }
@@ -382,7 +382,8 @@ impl Desk {
     async fn claim_work(&self, work: &Work, key: Key, plan: &StepPlan) -> Result<StepBegin, StepRefusal> {
         let of = draw_nonce().map_err(StepRefusal::StoreDown)?;
         // as `RecordKey::entry` has it, with the run's part made once
-        let record = RecordKey::from_stored(format!("{}{key}", self.steps));
+        let steps = self.steps.get_or_init(|| RecordKey::steps_of(self.begin.work.as_ref()));
+        let record = RecordKey::from_stored(format!("{steps}{key}"));
         let mut guess = self.is_first();
         let Begin { resource, grant, .. } = &self.begin;
         let (Some(entry), Some(run_work)) = (&self.entry, &self.begin.work) else {
@@ -491,7 +492,7 @@ impl Desk {
         if let Ok(entry) = settled.as_ref()
             && entry.state.needs_a_person()
         {
-            locked(&self.book).blocked.get_or_insert_with(|| entry.clone());
+            locked(&self.book).blocked.get_or_insert_with(|| Box::new(entry.clone()));
         }
         self.note(
             &key,
@@ -509,7 +510,7 @@ impl Desk {
         let trust_ends = locked(&self.trust).ends;
         let give_up = trust_ends.max(self.engine.clock.now().plus_ms(PATIENCE_MS));
         let last = end.last_piece.as_ref();
-        let piece = last.map(|(n, bytes)| piece_of(&seen.value.work, &of, *n, bytes)).transpose()?;
+        let mut piece = last.map(|(n, bytes)| piece_of(&seen.value.work, &of, *n, bytes)).transpose()?;
         let settle = Settle {
             grant: &self.begin.grant,
             ending: brief(end.ending),
@@ -536,7 +537,11 @@ impl Desk {
                     crash::point("step.settle.after");
                     return Ok(entry);
                 }
-                Err(StoreError::Refused(_)) => None,
+                Err(StoreError::Refused(conflict)) => {
+                    // it is there, of a swap that was made in part: nobody else has its name
+                    piece = piece.filter(|piece| *piece.key() != conflict.key);
+                    None
+                }
                 Err(why) => Some(why.to_string()),
             };
             if let Some(why) = failed {

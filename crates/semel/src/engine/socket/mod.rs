@@ -26,7 +26,7 @@ mod server;
 mod wire;
 
 pub use client::{Client, Gone};
-pub(super) use server::Service;
+pub(super) use server::{Door, Service};
 pub use wire::{Answer, Ask, Kind, Wrote};
 
 /// The longest path that fits a socket's address on every system.

@@ -1,16 +1,18 @@
-//! The run's side: one task accepts, one task per connection answers from the desk.
+//! The run's side: one task accepts, one task per connection answers from the desk that it asks for.
 
+use std::collections::HashMap;
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use semel_core::entry::{Ending, Entry, Output};
+use semel_core::token::Nonce;
 use serde::Serialize;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::{JoinHandle, JoinSet};
 
 use super::super::desk::{Desk, Shut, StepBegin, StepEnd, StepPlan, StepRefusal, Ticket};
@@ -19,32 +21,55 @@ use super::super::settle::Unsettled;
 use super::wire::{LENGTHS, Request, VERSION, Wrote, frame, lengths};
 use super::{Address, Answer, Ask, Kind, short};
 
-/// The most nested commands at once; the others wait to be let in.
+/// The most nested commands of one run or item at once; the others wait to be let in.
 const CONNECTIONS: usize = 1_024;
 /// How long a client may take for its first word, or for the rest of any.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How long the connections of an ended run are waited for.
 const FAREWELL: Duration = Duration::from_secs(2);
 
-/// A socket that is served.
+/// The socket of one run, served.
 #[derive(Debug)]
 pub(in super::super) struct Service {
-    path: PathBuf,
-    closing: Arc<Notify>,
-    task: Option<JoinHandle<()>>,
+    door: Door,
+    guest: Guest,
 }
 
 impl Service {
     /// Open the socket of this desk in this folder, and serve it.
     pub(in super::super) fn open(desk: &Arc<Desk>, folder: &Path) -> io::Result<Service> {
-        let nonce = desk.begin().grant.nonce;
-        // the items of a batch run under one grant
-        let item = desk.begin().work.as_ref().filter(|work| !work.item().is_empty());
-        let path = folder.join(match item {
-            Some(item) => format!("{nonce}-{}.sock", item.key().short()),
-            None => format!("{nonce}.sock"),
-        });
-        let capability = draw_nonce().map_err(io::Error::other)?;
+        let door = Door::open(desk.begin().grant.nonce, folder, CONNECTIONS, false)?;
+        let guest = door.admit(desk)?;
+        Ok(Service { door, guest })
+    }
+
+    /// Serve nobody any more; what vanished in the middle of a step is recorded first.
+    pub(in super::super) async fn close(self) {
+        let Service { door, guest } = self;
+        // gone by name before anything else: whoever comes now is told at once that nobody is there
+        door.shut();
+        guest.leave().await;
+    }
+}
+
+/// A socket behind which are the desks of everything that is under way in one process under one grant: of a run, or
+/// of all items of a runner. Each is reached by a capability of its own.
+#[derive(Debug)]
+pub(in super::super) struct Door {
+    nonce: Nonce,
+    path: PathBuf,
+    guests: Arc<Guests>,
+    task: JoinHandle<()>,
+}
+
+impl Door {
+    /// Open the socket of the items of a runner with this grant in this folder.
+    pub(in super::super) fn of_items(nonce: Nonce, folder: &Path, workers: usize) -> io::Result<Door> {
+        Door::open(nonce, folder, CONNECTIONS.saturating_mul(workers), true)
+    }
+
+    fn open(nonce: Nonce, folder: &Path, places: usize, come_and_go: bool) -> io::Result<Door> {
+        let path = folder.join(format!("{nonce}.sock"));
         let listener = match bind(&path) {
             Err(why) if why.kind() == io::ErrorKind::NotFound => {
                 std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
@@ -52,30 +77,99 @@ impl Service {
             }
             bound => bound?,
         };
-        desk.is_at(Address { nonce, capability, path: path.clone() });
-        let closing = Arc::new(Notify::new());
-        let task = tokio::spawn(serve(listener, Arc::clone(desk), Arc::clone(&closing)));
-        Ok(Service { path, closing, task: Some(task) })
+        let guests = Arc::new(Guests { seats: Mutex::default(), come_and_go });
+        let task = tokio::spawn(serve(listener, Arc::clone(&guests), places));
+        Ok(Door { nonce, path, guests, task })
     }
 
-    /// Serve nobody any more; what vanished in the middle of a step is recorded first.
-    pub(in super::super) async fn close(mut self) {
-        // gone by name before anything else: whoever comes now is told at once that nobody is there
+    /// From now on this desk can be reached.
+    pub(in super::super) fn admit(&self, desk: &Arc<Desk>) -> io::Result<Guest> {
+        let capability = draw_nonce().map_err(io::Error::other)?;
+        desk.is_at(Address { nonce: self.nonce, capability, path: self.path.clone() });
+        let seat = Arc::new(Seat { desk: Arc::clone(desk), talks: Mutex::new(Some(JoinSet::new())) });
+        locked(&self.guests.seats).insert(capability, seat);
+        Ok(Guest { capability, guests: Arc::clone(&self.guests) })
+    }
+
+    fn shut(self) {}
+}
+
+impl Drop for Door {
+    fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.path);
-        self.closing.notify_one();
-        if let Some(task) = self.task.take() {
-            let _ = task.await;
-        }
+        self.task.abort();
     }
 }
 
-impl Drop for Service {
-    fn drop(&mut self) {
-        if let Some(task) = self.task.take() {
-            task.abort();
-            let _ = std::fs::remove_file(&self.path);
+/// The desks behind a door, by their capabilities.
+#[derive(Debug)]
+struct Guests {
+    seats: Mutex<HashMap<Nonce, Arc<Seat>>>,
+    /// They are items.
+    come_and_go: bool,
+}
+
+struct Seat {
+    desk: Arc<Desk>,
+    /// The connections to it; none once it has left.
+    talks: Mutex<Option<JoinSet<()>>>,
+}
+
+impl std::fmt::Debug for Seat {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Seat").finish_non_exhaustive()
+    }
+}
+
+impl Seat {
+    /// One more connection. Whoever has left talks to nobody.
+    fn talk(self: Arc<Self>, stream: UnixStream, first: First, place: OwnedSemaphorePermit) {
+        let mut talks = locked(&self.talks);
+        let Some(talks) = talks.as_mut() else { return };
+        // what has ended is forgotten; and one after the other is how most scripts go, and needs nothing
+        while talks.try_join_next().is_some() {}
+        if !talks.is_empty() {
+            self.desk.expect_many();
+        }
+        let desk = Arc::clone(&self.desk);
+        talks.spawn(async move {
+            talk(stream, first, &desk).await;
+            drop(place);
+        });
+    }
+}
+
+/// A desk that can be reached. Dropped, it cannot, and those who were talking to it are cut off.
+#[derive(Debug)]
+pub(in super::super) struct Guest {
+    capability: Nonce,
+    guests: Arc<Guests>,
+}
+
+impl Guest {
+    /// Nobody reaches it any more; what vanished in the middle of a step is recorded first.
+    pub(in super::super) async fn leave(self) {
+        let talks = self.cut();
+        if let Some(mut talks) = talks.filter(|talks| !talks.is_empty()) {
+            let _ =
+                tokio::time::timeout(FAREWELL, async { while talks.join_next().await.is_some() {} }).await;
         }
     }
+
+    fn cut(&self) -> Option<JoinSet<()>> {
+        let seat = locked(&self.guests.seats).remove(&self.capability)?;
+        locked(&seat.talks).take()
+    }
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        drop(self.cut());
+    }
+}
+
+fn locked<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn bind(path: &Path) -> io::Result<UnixListener> {
@@ -83,14 +177,13 @@ fn bind(path: &Path) -> io::Result<UnixListener> {
     UnixListener::bind(reachable)
 }
 
-async fn serve(listener: UnixListener, desk: Arc<Desk>, closing: Arc<Notify>) {
-    let places = Arc::new(Semaphore::new(CONNECTIONS));
-    let mut talks = JoinSet::new();
+async fn serve(listener: UnixListener, guests: Arc<Guests>, places: usize) {
+    let places = Arc::new(Semaphore::new(places.min(Semaphore::MAX_PERMITS)));
+    let mut greetings = JoinSet::new();
     loop {
         let accepted = tokio::select! {
-            () = closing.notified() => break,
             // what has ended is forgotten as it ends
-            Some(_) = talks.join_next(), if !talks.is_empty() => continue,
+            Some(_) = greetings.join_next(), if !greetings.is_empty() => continue,
             accepted = async {
                 let place = Arc::clone(&places).acquire_owned().await;
                 (listener.accept().await, place)
@@ -98,22 +191,12 @@ async fn serve(listener: UnixListener, desk: Arc<Desk>, closing: Arc<Notify>) {
         };
         match accepted {
             (Ok((stream, _)), Ok(place)) => {
-                // one after the other is how most scripts go, and needs nothing
-                if !talks.is_empty() {
-                    desk.expect_many();
-                }
-                let desk = Arc::clone(&desk);
-                talks.spawn(async move {
-                    talk(stream, &desk).await;
-                    drop(place);
-                });
+                greetings.spawn(greet(stream, Arc::clone(&guests), place));
             }
             // no descriptors left, say: those that are being served give some back
             _ => tokio::time::sleep(Duration::from_millis(20)).await,
         }
     }
-    drop(listener);
-    let _ = tokio::time::timeout(FAREWELL, async { while talks.join_next().await.is_some() {} }).await;
 }
 
 /// Whether the process at the other end is ours, by the kernel's word.
@@ -128,29 +211,64 @@ fn is_ours(stream: &UnixStream) -> bool {
 struct Talk {
     ticket: Option<Ticket>,
     replay: Option<Entry>,
-    asked: bool,
 }
 
-async fn talk(mut stream: UnixStream, desk: &Desk) {
+/// The first question of a connection.
+struct First {
+    capability: Nonce,
+    ask: Ask,
+    body: Vec<u8>,
+}
+
+/// Hear whom a connection asks for, and lead it there.
+async fn greet(mut stream: UnixStream, guests: Arc<Guests>, place: OwnedSemaphorePermit) {
     if !is_ours(&stream) {
         return;
     }
+    let heard = match tokio::time::timeout(PATIENCE, hear(&mut stream)).await {
+        Ok(heard) => heard,
+        Err(_) => return,
+    };
+    match heard {
+        Heard::Asked(capability, ask, body) => {
+            let seat = locked(&guests.seats).get(&capability).map(Arc::clone);
+            match seat {
+                Some(seat) => seat.talk(stream, First { capability, ask, body }, place),
+                // of an item that has ended: to it, nobody is there any more
+                None if guests.come_and_go => {}
+                None => {
+                    let why = "a question without the capability of this run";
+                    let _ = say(&mut stream, &refused(Kind::Wrong, why), &[]).await;
+                }
+            }
+        }
+        Heard::Rubbish(why) => drop(say(&mut stream, &refused(Kind::Wrong, why), &[]).await),
+        Heard::Nothing => {}
+    }
+}
+
+async fn talk(mut stream: UnixStream, first: First, desk: &Desk) {
     let mut talk = Talk::default();
+    let First { capability, ask, body } = first;
+    let mut next = (ask, body);
     loop {
-        let heard = hear(&mut stream, desk, &talk).await;
-        let (answer, body) = match heard {
-            Heard::Asked(ask, body) => {
-                talk.asked = true;
-                talk.answer(desk, ask, body).await
+        let (answer, body) = talk.answer(desk, next.0, next.1).await;
+        if say(&mut stream, &answer, &body).await.is_err() {
+            break;
+        }
+        // its command may run for hours
+        match hear(&mut stream).await {
+            Heard::Asked(again, ask, body) if again == capability => next = (ask, body),
+            Heard::Asked(..) => {
+                let why = "a question without the capability of this run";
+                let _ = say(&mut stream, &refused(Kind::Wrong, why), &[]).await;
+                break;
             }
             Heard::Rubbish(why) => {
                 let _ = say(&mut stream, &refused(Kind::Wrong, why), &[]).await;
                 break;
             }
             Heard::Nothing => break,
-        };
-        if say(&mut stream, &answer, &body).await.is_err() {
-            break;
         }
     }
     if let Some(ticket) = talk.ticket.take() {
@@ -159,21 +277,14 @@ async fn talk(mut stream: UnixStream, desk: &Desk) {
 }
 
 enum Heard {
-    Asked(Ask, Vec<u8>),
+    Asked(Nonce, Ask, Vec<u8>),
     Rubbish(&'static str),
     Nothing,
 }
 
-async fn hear(stream: &mut UnixStream, desk: &Desk, talk: &Talk) -> Heard {
+async fn hear(stream: &mut UnixStream) -> Heard {
     let mut size = [0; LENGTHS];
-    let first = async {
-        match talk.asked {
-            // its command may run for hours
-            true => stream.read_exact(&mut size).await.ok(),
-            false => tokio::time::timeout(PATIENCE, stream.read_exact(&mut size)).await.ok()?.ok(),
-        }
-    };
-    if first.await.is_none() {
+    if stream.read_exact(&mut size).await.is_err() {
         return Heard::Nothing;
     }
     let Some((head, body)) = lengths(size) else { return Heard::Rubbish("a frame that is too long") };
@@ -189,10 +300,7 @@ async fn hear(stream: &mut UnixStream, desk: &Desk, talk: &Talk) -> Heard {
     if request.v != VERSION {
         return Heard::Rubbish("another version of semel; use one for a run and its steps");
     }
-    match desk.address() {
-        Some(address) if address.capability == request.capability => Heard::Asked(request.ask, rest),
-        _ => Heard::Rubbish("a question without the capability of this run"),
-    }
+    Heard::Asked(request.capability, request.ask, rest)
 }
 
 async fn say<T: Serialize>(stream: &mut UnixStream, head: &T, body: &[u8]) -> io::Result<()> {

@@ -42,6 +42,6 @@ mod text;
 pub use proof::{GitProof, prove};
 pub use refspec::{Lease, Refspec, RefspecError};
 pub use remote::{Remote, upstream};
-pub use run::GitProgram;
+pub use run::{Answer as GitAnswer, GitProgram};
 pub use sink::{GitSink, GitSinkError, Landed, PushOptions, Pushed};
 pub use text::{EffectId, EffectIdError, TRAILER, fence_ref, mask};

@@ -30,10 +30,8 @@ exec \"$SEMEL_PROOF_GIT\" push --quiet --no-verify --atomic --force-with-lease=\
 /// Try this remote (a name or an address) out, from an empty repository in `dir`, which is the caller's to make and to remove. An error
 /// means that nothing was found out: the remote could not be reached.
 pub fn prove(program: &GitProgram, address: &str, dir: &Path) -> Result<GitProof, GitSinkError> {
-    let url = Remote::resolve(program, address)?.url;
-    // the trial is made elsewhere: a path is told in full
-    let path = std::fs::canonicalize(program.dir.join(&url)).ok();
-    let url = path.and_then(|path| path.to_str().map(str::to_owned)).unwrap_or(url);
+    // the trial is made elsewhere
+    let url = Remote::resolve(program, address)?.address(program);
     let address = url.as_str();
     let mut git = GitProgram { dir: dir.to_owned(), ..program.clone() };
     // whatever repository the user's environment names, this one is meant
@@ -105,6 +103,7 @@ impl Trial<'_> {
                 return Ok(Some(format!("it does not take {fence}: {why}")));
             }
             Sent::Moved => return Ok(Some(format!("it did not create {fence}"))),
+            Sent::Locked(file) => return Err(GitSinkError::Locked { file, tries: 1 }),
         }
         // the stale push has read the remote when the hook takes the fence over
         let lease = format!("{fence}:{first}");

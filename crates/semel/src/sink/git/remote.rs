@@ -69,6 +69,12 @@ impl Remote {
         Ok(Remote { push: text.to_owned(), read: read.to_owned(), url: url.to_owned(), shown, named })
     }
 
+    /// The address that a push goes to, from wherever it is made: a path is told in full. It may hold a password.
+    pub fn address(&self, git: &GitProgram) -> String {
+        let path = std::fs::canonicalize(git.dir.join(&self.url)).ok();
+        path.and_then(|path| path.to_str().map(str::to_owned)).unwrap_or_else(|| self.url.clone())
+    }
+
     /// The settings that would add refs to a push, or force it, turned off.
     pub(super) fn settings(&self) -> Vec<String> {
         let mut settings: Vec<String> =

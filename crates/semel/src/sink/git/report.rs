@@ -9,6 +9,8 @@ pub(super) enum Sent {
     Taken,
     /// Nothing was taken: a ref was not what was expected, or was being written. Look again.
     Moved,
+    /// Nothing was taken: this lock of the remote's own was there. It is being written, or a git was killed there.
+    Locked(String),
     /// Nothing was taken, and trying again will not help.
     Refused(String),
     /// The remote cannot do what the fence needs.
@@ -44,9 +46,18 @@ pub(super) fn sent(answer: &Answer) -> Sent {
         return Sent::Unknown(format!("the remote did not say what became of it: {}", answer.why()));
     }
     match refused.iter().find(|(_, summary)| !is_passing(summary)) {
-        None => Sent::Moved,
+        None => lock(&answer.err).map_or(Sent::Moved, Sent::Locked),
         Some((to, summary)) => Sent::Refused(format!("{to}: {summary}")),
     }
+}
+
+/// The lock that was in the way, from `Unable to create '…/main.lock': File exists`.
+fn lock(err: &str) -> Option<String> {
+    let named = err.lines().filter(|line| line.contains(": File exists"));
+    named
+        .filter_map(|line| line.split_once("Unable to create '")?.1.split_once("': File exists"))
+        .next()
+        .map(|(file, _)| file.to_owned())
 }
 
 /// A reason that is gone when one looks again: a ref has moved, or is just being written by another.
@@ -82,6 +93,10 @@ mod tests {
         assert_eq!(read(0, "", ""), Sent::Taken);
         let stale = "To x\n!\ta:refs/heads/m\t[rejected] (atomic push failed)\n!\tb:refs/fence/x\t[rejected] (stale info)\nDone\n";
         assert_eq!(read(1, stale, ""), Sent::Moved);
+        let busy = "!\ta:refs/heads/m\t[remote rejected] (failed to update ref)\n";
+        let words = "remote: error: cannot lock ref 'refs/heads/m': Unable to create '/r.git/./refs/heads/m.lock': File exists.";
+        assert_eq!(read(1, busy, words), Sent::Locked("/r.git/./refs/heads/m.lock".into()));
+        assert_eq!(read(1, busy, "remote: error: it is at 1 but expected 2"), Sent::Moved);
         let hook = "!\ta:refs/heads/m\t[remote rejected] (hook declined)\n!\tb:refs/fence/x\t[remote rejected] (atomic push failure)\n";
         assert_eq!(
             read(1, hook, ""),

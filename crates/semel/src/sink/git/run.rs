@@ -44,22 +44,23 @@ impl Default for GitProgram {
 
 /// What git answered.
 #[derive(Debug)]
-pub(super) struct Answer {
+pub struct Answer {
     /// Its exit code; `None` if a signal ended it.
-    pub(super) code: Option<i32>,
+    pub code: Option<i32>,
     /// Its output, as text.
-    pub(super) out: String,
+    pub out: String,
     /// What it said, without passwords.
-    pub(super) err: String,
+    pub err: String,
 }
 
 impl Answer {
-    pub(super) fn ok(&self) -> bool {
+    /// It did what was asked.
+    pub fn ok(&self) -> bool {
         self.code == Some(0)
     }
 
     /// The last line that says something, for a message of one line.
-    pub(super) fn why(&self) -> String {
+    pub fn why(&self) -> String {
         let said = |line: &&str| line.starts_with("fatal:") || line.starts_with("error:");
         let lines = || self.err.lines().map(str::trim).filter(|line| !line.is_empty());
         let line = lines().find(said).or_else(|| lines().next_back());
@@ -69,15 +70,12 @@ impl Answer {
 
 impl GitProgram {
     /// Run it to its end.
-    pub(super) fn run<S: AsRef<OsStr>>(
-        &self,
-        args: impl IntoIterator<Item = S>,
-    ) -> Result<Answer, GitSinkError> {
+    pub fn run<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Result<Answer, GitSinkError> {
         self.feed(args, b"", &[])
     }
 
     /// Run it with this on stdin and these variables.
-    pub(super) fn feed<S: AsRef<OsStr>>(
+    pub fn feed<S: AsRef<OsStr>>(
         &self,
         args: impl IntoIterator<Item = S>,
         input: &[u8],

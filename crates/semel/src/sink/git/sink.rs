@@ -150,6 +150,16 @@ pub enum GitSinkError {
         /// How many tries.
         tries: u32,
     },
+    /// A lock of the remote's own stayed in the way. Push again later, unless a git was killed there.
+    #[error(
+        "{file} was in the way of {tries} tries: nothing was pushed; if no git is at work in that repository, one was killed there: remove the file, and push again"
+    )]
+    Locked {
+        /// The lock, on the remote's side.
+        file: String,
+        /// How many tries.
+        tries: u32,
+    },
     /// The remote, or a hook, does not want it. Its words say why.
     #[error("the push was refused: {0}; nothing was pushed")]
     Refused(String),
@@ -207,6 +217,8 @@ impl GitSink {
         // a push whose answer is missing: why
         let mut unanswered: Option<String> = None;
         let mut faults = 0;
+        // what was in the way of the last turn, if it was a lock
+        let mut lock = None;
         for turn in 0..TRIES {
             pause(turn);
             match self.turn(&targets, options, unanswered.is_some(), hear) {
@@ -214,7 +226,8 @@ impl GitSink {
                     point("git.done");
                     return Ok(pushed);
                 }
-                Ok(Turn::Again) => {}
+                Ok(Turn::Again) => lock = None,
+                Ok(Turn::Locked(file)) => lock = Some(file),
                 Ok(Turn::Silent { why, effect }) => {
                     faults += 1;
                     if effect {
@@ -235,7 +248,11 @@ impl GitSink {
                 Err(why) => return Err(why),
             }
         }
-        Err(unanswered.map_or(GitSinkError::Raced { tries: TRIES }, GitSinkError::Unknown))
+        Err(match (unanswered, lock) {
+            (Some(why), _) => GitSinkError::Unknown(why),
+            (None, Some(file)) => GitSinkError::Locked { file, tries: TRIES },
+            (None, None) => GitSinkError::Raced { tries: TRIES },
+        })
     }
 
     /// Once through seal, look and effect.
@@ -289,6 +306,7 @@ impl GitSink {
         Ok(match sent(&answer) {
             Sent::Taken => Sealed::Yes(Fence { oid, grant: Some(self.grant) }),
             Sent::Moved => Sealed::Again(Turn::Again),
+            Sent::Locked(file) => Sealed::Again(Turn::Locked(file)),
             Sent::Unknown(why) => Sealed::Again(Turn::Silent { why, effect: false }),
             Sent::Refused(why) | Sent::Unfenced(why) => {
                 answer.err.lines().for_each(hear);
@@ -325,7 +343,7 @@ impl GitSink {
         };
         point("git.effect.after");
         let outcome = sent(&answer);
-        if outcome != Sent::Moved {
+        if !matches!(outcome, Sent::Moved | Sent::Locked(_)) {
             answer.err.lines().for_each(hear);
         }
         match outcome {
@@ -338,6 +356,7 @@ impl GitSink {
                 Ok(Turn::Ended(Pushed::Done(pending.iter().map(landed).collect())))
             }
             Sent::Moved => Ok(Turn::Again),
+            Sent::Locked(file) => Ok(Turn::Locked(file)),
             Sent::Unknown(why) => Ok(Turn::Silent { why, effect: true }),
             Sent::Refused(why) => Err(GitSinkError::Refused(why)),
             Sent::Unfenced(why) => Err(GitSinkError::Unfenced(why)),
@@ -370,6 +389,8 @@ enum Turn {
     Ended(Pushed),
     /// Somebody else moved a ref: read all of it again.
     Again,
+    /// A lock was there.
+    Locked(String),
     /// No answer to the seal, or to the effect.
     Silent {
         why: String,

@@ -1,0 +1,113 @@
+//! Which items are looked at and claimed next: as many as workers want, and those first whose resources are free.
+
+use semel_core::item;
+use tokio::time::Instant;
+
+use super::look::{PAGE, Unseen};
+use super::state::State;
+use super::worker::Claimed;
+use super::{BYTES_LIMIT, Fate, Item};
+
+impl<D> State<'_, D> {
+    /// Is there nothing to be written, looked at or begun?
+    pub(super) fn is_idle(&self) -> bool {
+        let is_looked_at = self.fresh.is_empty() && self.to_look.is_empty() && !self.waiting.has_next();
+        is_looked_at && self.queue.is_empty() && self.ready.is_empty() && self.strays.is_empty()
+    }
+
+    /// How many are on their way to a worker.
+    fn coming(&self) -> usize {
+        self.ready.len() + self.claiming + self.looking + self.to_look.len()
+    }
+
+    /// Is there room for more of the input?
+    pub(super) fn wants_input(&self) -> bool {
+        self.fresh.len() < PAGE && self.fresh_bytes < BYTES_LIMIT / 4 && !self.waiting.is_full()
+    }
+
+    /// Decide about as many as are wanted, where so many workers are free.
+    pub(super) fn fill(&mut self, free: usize) {
+        if self.stopping.is_some() {
+            return;
+        }
+        if self.coming() < free {
+            let due = self.waiting.due(Instant::now());
+            self.to_look.extend(due);
+        }
+        let ahead = self.ahead();
+        loop {
+            let coming = self.coming();
+            if coming < free
+                && let Some(unseen) = self.waiting.next()
+            {
+                self.look_or_wait(unseen);
+                continue;
+            }
+            if coming == 0 && free > 0 {
+                let left_over = self.waiting.left_over();
+                self.to_look.extend(left_over);
+            }
+            let coming = self.coming();
+            let Some(candidate) = self.fresh.front() else { return };
+            // nobody else could use what is leased ahead of a worker
+            let target = if candidate.item.resource.is_some() { free } else { ahead };
+            if coming >= target {
+                return;
+            }
+            let Some(candidate) = self.fresh.pop_front() else { return };
+            self.fresh_bytes -= candidate.item.bytes;
+            if candidate.fresh {
+                self.decide(candidate);
+            } else {
+                self.look_or_wait(candidate.into());
+            }
+        }
+    }
+
+    /// Look at it, unless the resource that it names is known to be held.
+    fn look_or_wait(&mut self, unseen: Unseen<D>) {
+        let resource = unseen.item.resource.clone();
+        match resource.filter(|resource| !unseen.again && !self.waiting.is_free(resource)) {
+            Some(resource) => self.waiting.add(resource, unseen),
+            None => self.to_look.push_back(unseen),
+        }
+    }
+
+    /// When those that wait for what others hold are looked at again, where so many workers are free.
+    pub(super) fn waiting_until(&self, free: usize) -> Option<Instant> {
+        self.waiting.due_at().filter(|_| self.stopping.is_none() && self.coming() < free)
+    }
+
+    /// There is nothing else to do, since then: leave those that wait for what others hold, as the policy says.
+    pub(super) fn leave_held(&mut self, since: Instant, waited_ms: u64) {
+        let plan = self.site.plan;
+        let too_long = plan.wait_ms.is_some_and(|wait_ms| waited_ms >= wait_ms);
+        let left = self.waiting.leave(since, |hold| {
+            !too_long && item::is_awaited(hold, &plan.work, &plan.policy.if_busy, waited_ms)
+        });
+        left.iter().for_each(|unseen| self.held(&unseen.item));
+    }
+
+    /// At the end: those that others have under way.
+    pub(super) fn leave_the_rest(&mut self) {
+        self.counts.busy = self.later.len();
+        for unseen in self.later.take() {
+            self.fate(&unseen.item, Fate::Busy);
+        }
+    }
+
+    /// Somebody holds what it names.
+    pub(super) fn held(&mut self, item: &Item<D>) {
+        self.known.remove(&item.key);
+        self.counts.held += 1;
+        self.fate(item, Fate::Held);
+    }
+
+    /// What an item took is given back, or was not had after all.
+    pub(super) fn give_back_own(&mut self, claimed: &Claimed<D>) {
+        if let Some(own) = &claimed.own {
+            self.own.remove(own);
+            self.waiting.give_back(&own.resource);
+        }
+    }
+}
