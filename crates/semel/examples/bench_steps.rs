@@ -14,6 +14,7 @@ use semel::core::record::{Expect, RecordKey};
 use semel::store::sqlite::Sqlite;
 use semel::store::{Change, Durability, Store};
 use semel::{Job, Run, Semel};
+use semel_testkit::{Ratio, quantile};
 
 type Any = Box<dyn std::error::Error + Send + Sync>;
 
@@ -22,7 +23,6 @@ const WARM_UP: usize = 5;
 /// Steps of a round.
 const BATCH: usize = 40;
 const AT_ONCE: usize = 8;
-const TARGET: f64 = 1.3;
 const MANY: usize = 10_000;
 const PART: usize = 1_000;
 
@@ -114,11 +114,11 @@ async fn turns(run: Run, store: &Sqlite) -> Result<(), Any> {
     );
     line("library, one after the other", &times[0]);
     line("floor: two commits per step", &times[1]);
-    ratio("library / floor", &times[0], &times[1], Some(TARGET));
+    ratio("a step, one after the other / two commits of the same store", &times[0], &times[1]);
     line("library, 8 at once", &times[2]);
     line("floor: two commits per step, 8 at once", &times[3]);
     // many commits share one sync here, so that what is left is the processor's share
-    ratio("library / floor, 8 at once", &times[2], &times[3], None);
+    ratio("a step, 8 at once / two commits of the same store, 8 at once", &times[2], &times[3]);
     Ok(())
 }
 
@@ -147,17 +147,12 @@ async fn many(run: Run, store: &Sqlite) -> Result<(), Any> {
     line("floor beside them", &first[1]);
     line("the last 1,000", &last[0]);
     line("floor beside them", &last[1]);
-    let times_floor = |times: &[Vec<f64>; 2]| quantile(&times[0], 0.5) / quantile(&times[1], 0.5);
-    let growth = times_floor(&last) / times_floor(&first);
-    let verdict = if growth <= TARGET { "reached" } else { "MISSED" };
-    println!("  {:<52} {growth:.2} x, target {TARGET} x: {verdict}", "last / first, each against its floor");
+    // each against its floor
+    let [first, last] = [first, last].map(|[steps, floors]| -> Vec<f64> {
+        steps.iter().zip(&floors).map(|(step, floor)| step / floor).collect()
+    });
+    ratio("the last 1,000 steps of 10,000 / the first 1,000", &last, &first);
     Ok(())
-}
-
-fn quantile(times: &[f64], share: f64) -> f64 {
-    let mut sorted = times.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    sorted[((sorted.len() - 1) as f64 * share).round() as usize]
 }
 
 fn line(name: &str, times: &[f64]) {
@@ -171,12 +166,6 @@ fn line(name: &str, times: &[f64]) {
     );
 }
 
-fn ratio(name: &str, ours: &[f64], theirs: &[f64], at_most: Option<f64>) {
-    let ratio = quantile(ours, 0.5) / quantile(theirs, 0.5);
-    let rounds: Vec<f64> = ours.iter().zip(theirs).map(|(ours, theirs)| ours / theirs).collect();
-    let (low, high) = (quantile(&rounds, 0.25), quantile(&rounds, 0.75));
-    let goal = at_most.map_or(String::new(), |most| {
-        format!(", target {most} x: {}", if ratio <= most { "reached" } else { "MISSED" })
-    });
-    println!("  {name:<52} {ratio:.2} x (middle half of the rounds {low:.2} to {high:.2}){goal}");
+fn ratio(name: &str, ours: &[f64], theirs: &[f64]) {
+    println!("{name}: {}", Ratio::new(ours, theirs));
 }

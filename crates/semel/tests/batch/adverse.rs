@@ -62,6 +62,7 @@ async fn under_way(other: &Engine, ids: std::ops::Range<u64>) {
         let ask = ItemAsk {
             work: &work,
             runner: Under { resource: &resource, grant: &grant, lease: &lease, owner: &other.me },
+            own: None,
             terms: &terms,
             payload: None,
             command: None,

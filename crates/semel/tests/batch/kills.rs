@@ -181,6 +181,7 @@ async fn what_is_beyond_the_list_of_busy_items_is_found_in_a_second_pass() {
         let ask = ItemAsk {
             work: &work,
             runner,
+            own: None,
             terms: &terms,
             payload: None,
             command: None,

@@ -11,7 +11,9 @@ use semel::engine::{Caught, Report, Signals};
 
 mod adverse;
 mod faults;
+mod in_order;
 mod kills;
+mod own;
 #[allow(dead_code)] // shared with the tests of the engine
 #[path = "../engine/stage.rs"]
 mod stage;

@@ -21,7 +21,7 @@ use semel::engine::batch::{
 use semel::engine::desk::Desk;
 use semel::engine::{Begin, Caught, Engine, Neighbours, NotStarted, Probed, Task, TaskEnd, Undisturbed};
 use semel::store::memory::Memory;
-use semel::store::{Change, Durability, Loaded, Pending, Record, Store};
+use semel::store::{Change, Durability, Loaded, Most, Pending, Record, Store};
 
 /// The same numbers for the same seed.
 #[derive(Clone)]
@@ -163,7 +163,7 @@ impl Neighbours for Living {
     }
 }
 
-/// A store that answers late: what is dropped meanwhile may or may not be written.
+/// A store that answers late, and takes little at once: what is dropped meanwhile may or may not be written.
 #[derive(Debug)]
 pub(crate) struct Slow {
     pub(crate) memory: Memory,
@@ -176,6 +176,7 @@ impl Store for Slow {
     }
 
     fn swap<'a>(&'a self, changes: &'a [Change], durability: Durability) -> Pending<'a, Vec<Version>> {
+        assert!(changes.len() <= self.most().changes, "{} changes at once", changes.len());
         let n = self.seed.fetch_add(0x9e37_79b9, Ordering::Relaxed);
         let before = Duration::from_micros(n >> 3 & 0x7ff);
         Box::pin(async move {
@@ -207,6 +208,10 @@ impl Store for Slow {
     ) -> Pending<'a, bool> {
         self.memory.changed(key, version, within)
     }
+
+    fn most(&self) -> Most {
+        Most { changes: 3, ..Most::default() }
+    }
 }
 
 pub(crate) fn name(text: &str) -> Name {
@@ -235,12 +240,12 @@ pub(crate) fn fields(id: u64) -> Fields {
 }
 
 pub(crate) fn one(id: u64) -> Result<ItemIn<u64>, Bad> {
-    Ok(ItemIn { fields: fields(id), payload: None, line: Some(id), data: id })
+    Ok(ItemIn { fields: fields(id), payload: None, resource: None, line: Some(id), bytes: 8, data: id })
 }
 
 pub(crate) fn with_payload(id: u64, text: &str) -> Result<ItemIn<u64>, Bad> {
     let payload = Some(Fingerprint::of_json(&serde_json::json!({ "text": text }), &[]).unwrap());
-    Ok(ItemIn { fields: fields(id), payload, line: Some(id), data: id })
+    Ok(ItemIn { fields: fields(id), payload, resource: None, line: Some(id), bytes: 8, data: id })
 }
 
 /// So many items, which can be read again.

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)] // a test that cannot go on should say where
 
+mod in_order;
 mod missed;
 mod plans;
 mod rows;
@@ -18,7 +19,7 @@ use semel::core::policy::{IfBusy, OnLost, Policy};
 use semel::core::work::Work;
 use semel::engine::lease::ScriptLease;
 use semel::engine::{Caught, Event, Probed, Report, RunPlan, TaskEnd};
-use stage::{FakeTask, Fault, SignalAt, Stage, Told, plan};
+use stage::{FakeTask, Fault, SignalAt, SignalBehind, Stage, Told, plan};
 use tokio::time::Instant;
 
 const SHORT: Duration = Duration::from_secs(1);
@@ -376,6 +377,20 @@ async fn an_interruption_is_forwarded_and_does_not_count() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_ctrl_c_that_ended_the_command_before_it_was_seen_here_does_not_count() {
+    let stage = Stage::new();
+    let job = plan("job");
+    let mut task = FakeTask::new(&stage, Duration::from_secs(3));
+    task.ends = [TaskEnd::Killed(2)].into();
+    let caught = Caught { signal: 2, from_terminal: true, ends: false };
+    let at = Instant::now() + Duration::from_secs(3);
+    let mut signals = SignalBehind { at, caught, looked: false };
+    let report = stage.engine(1).run(&job, &mut task, &mut signals, &mut |_| {}).await;
+    assert_eq!(ending(&report), Ending::Interrupted { signal: 2 });
+    assert_eq!(stage.state(&job).await.unwrap().failures, 0);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_command_that_ignores_term_is_killed_after_the_grace() {
     let stage = Stage::new();
     let mut task = FakeTask::new(&stage, LONG);
@@ -417,6 +432,52 @@ async fn a_waiter_gets_the_lease_when_it_is_released_or_gives_up_in_time() {
     let (_, (report, waited)) = tokio::join!(stage.run(1, &third, &mut holder), waiting);
     assert!(matches!(report, Report::Yielded(_)), "{report:?}");
     assert!(waited >= Duration::from_secs(20) && waited < Duration::from_secs(21), "{waited:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_is_away_for_a_while_ends_no_wait() {
+    let stage = Stage::new();
+    let policy = Policy { if_busy: IfBusy::Wait { for_ms: 60_000 }, ..Policy::default() };
+    let waiting = |name: &str| RunPlan {
+        policy: policy.clone(),
+        work: Some(Work::once(Name::new(name).unwrap())),
+        ..plan("job")
+    };
+    let mut holder = FakeTask::new(&stage, Duration::from_secs(20));
+    let mut waiter = FakeTask::new(&stage, SHORT);
+    let first = plan("job");
+    let (second, third, fourth) = (waiting("second"), waiting("third"), waiting("fourth"));
+    let late = async {
+        tokio::time::sleep(SHORT).await;
+        stage.run(2, &second, &mut waiter).await
+    };
+    let away = async {
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        stage.store.all_down(true);
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        stage.store.all_down(false);
+    };
+    let (held, report, ()) = tokio::join!(stage.run(1, &first, &mut holder), late, away);
+    assert_eq!((ending(&held), ending(&report)), (Ending::Succeeded, Ending::Succeeded));
+
+    // one that stays away is told when the wait is over, one that is away at the start at once
+    let mut holder = FakeTask::new(&stage, Duration::from_secs(5));
+    let mut waiter = FakeTask::new(&stage, SHORT);
+    let late = async {
+        tokio::time::sleep(SHORT).await;
+        let began = Instant::now();
+        (stage.run(2, &fourth, &mut waiter).await, began.elapsed())
+    };
+    let away = async {
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        stage.store.all_down(true);
+    };
+    let (_, (report, waited), ()) = tokio::join!(stage.run(1, &third, &mut holder), late, away);
+    assert!(matches!(report, Report::StoreDown(_)), "{report:?}");
+    assert!(waited >= Duration::from_secs(60) && waited < Duration::from_secs(62), "{waited:?}");
+    let began = Instant::now();
+    assert!(matches!(stage.run(2, &fourth, &mut waiter).await, Report::StoreDown(_)));
+    assert!(began.elapsed() < Duration::from_secs(1));
 }
 
 #[tokio::test(start_paused = true)]

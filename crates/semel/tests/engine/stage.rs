@@ -19,7 +19,7 @@ use semel::engine::{
     Undisturbed, Unplanned,
 };
 use semel::store::memory::Memory;
-use semel::store::{Change, Durability, Loaded, Pending, Record, Store, StoreError};
+use semel::store::{Change, Durability, Loaded, Pending, Record, Store, StoreError, Swaps};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -82,6 +82,8 @@ pub(crate) enum Fault {
     LateUnknown,
     /// Somebody was faster, it is said.
     Refused,
+    /// So many changes were made, no more, and nobody knows.
+    HalfUnknown(usize),
 }
 
 /// A store that fails as told, and counts.
@@ -131,8 +133,14 @@ impl Faulty {
             return self.memory.swap(changes, durability).await;
         }
         let mut versions = Vec::new();
-        for change in changes {
-            versions.extend(self.memory.swap(std::slice::from_ref(change), durability).await?);
+        for (index, change) in changes.iter().enumerate() {
+            let made = self.memory.swap(std::slice::from_ref(change), durability).await;
+            versions.extend(made.map_err(|why| match why {
+                StoreError::Refused(conflict) => {
+                    StoreError::refused(index, conflict.key.clone(), conflict.stands.clone())
+                }
+                other => other,
+            })?);
         }
         Ok(versions)
     }
@@ -161,7 +169,7 @@ async fn through<T>(
             Err(StoreError::refused(0, RecordKey::lease(&Name::new("anything").unwrap()), None))
         }
         Fault::LostUnknown | Fault::LateUnknown => Err(StoreError::Unknown("no answer".into())),
-        Fault::AppliedUnknown => {
+        Fault::AppliedUnknown | Fault::HalfUnknown(_) => {
             call.await?;
             Err(StoreError::Unknown("no answer".into()))
         }
@@ -187,8 +195,16 @@ impl Store for Faulty {
             if let Some(late) = late.take() {
                 let _ = self.make(&late, durability).await;
             }
-            through(fault, self.make(changes, durability)).await
+            let made = match fault {
+                Fault::HalfUnknown(most) => &changes[..most.min(changes.len())],
+                _ => changes,
+            };
+            through(fault, self.make(made, durability)).await
         })
+    }
+
+    fn swaps(&self) -> Swaps {
+        if self.state.lock().unwrap().one_by_one { Swaps::InOrder } else { Swaps::Whole }
     }
 
     fn touch<'a>(&'a self, key: &'a RecordKey, version: &'a Version) -> Pending<'a, ()> {
@@ -423,5 +439,22 @@ impl Signals for SignalAt {
         tokio::time::sleep_until(at).await;
         self.0 = None;
         caught
+    }
+}
+
+/// A signal that comes between a look at the signals and the look at what it also ended.
+pub(crate) struct SignalBehind {
+    pub(crate) at: Instant,
+    pub(crate) caught: Caught,
+    pub(crate) looked: bool,
+}
+
+impl Signals for SignalBehind {
+    async fn next(&mut self) -> Caught {
+        std::future::poll_fn(|_| {
+            let is_there = Instant::now() >= self.at && std::mem::replace(&mut self.looked, true);
+            if is_there { std::task::Poll::Ready(self.caught) } else { std::task::Poll::Pending }
+        })
+        .await
     }
 }

@@ -316,3 +316,22 @@ async fn a_step_that_outlives_its_try_is_not_begun_by_the_next_one() {
     assert_eq!((super::ending(&report), task.starts()), (Ending::Failed { code: 1 }, 2));
     assert_eq!(stage.entry_of("a").await.unwrap().attempts, 1);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_or_an_outcome_that_was_made_in_part_changes_nothing() {
+    let piece = b"all of it".to_vec();
+    for (of_claim, of_outcome) in (0..=3).flat_map(|a| (0..=2).map(move |b| (a, b))) {
+        let stage = Stage::new();
+        stage.store.one_by_one(true);
+        let inside = stage.inside(1, failed(), async |desk| {
+            stage.store.swaps(&[Fault::HalfUnknown(of_claim)]);
+            let ticket = run(desk.claim(&step("a")).await);
+            stage.store.swaps(&[Fault::HalfUnknown(of_outcome)]);
+            let end = StepEnd { last_piece: Some((0, piece.clone())), ..done() };
+            desk.settle(ticket, end).await.unwrap();
+        });
+        tokio::time::timeout(TTL, inside).await.unwrap();
+        let entry = stage.entry_of("a").await.unwrap();
+        assert_eq!((entry.state, entry.attempts), (State::Done { by: DoneBy::Run }, 1));
+    }
+}

@@ -57,6 +57,24 @@ fn an_answer_that_is_lost_before_a_takeover_is_found_too() {
     assert_eq!((world.count("refs/heads/main", "e"), world.count("refs/heads/main", "f")), (1, 1));
 }
 
+/// A git that is killed in the remote leaves its locks there. Nobody but a person can know that it is no longer at work.
+#[test]
+fn a_lock_that_a_killed_git_left_is_named_and_not_taken_for_a_race() {
+    let world = World::new();
+    let repo = world.clone("repo");
+    world.work(&repo, "e");
+    let lock = world.path("remote.git/refs/heads/main.lock");
+    std::fs::write(&lock, "").unwrap();
+    let sink = world.sink(&repo, 1, "e");
+    let refused = push(&sink, &["main"]);
+    let Err(GitSinkError::Locked { file, .. }) = &refused else { panic!("{refused:?}") };
+    assert!(file.ends_with("refs/heads/main.lock"), "{file}");
+    assert_eq!(world.count("refs/heads/main", "e"), 0);
+    std::fs::remove_file(lock).unwrap();
+    assert!(is_done(&push(&sink, &["main"])));
+    assert_eq!(world.count("refs/heads/main", "e"), 1);
+}
+
 #[test]
 fn a_push_that_never_arrives_and_never_answers_is_unknown() {
     let world = World::new();

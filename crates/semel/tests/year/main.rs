@@ -65,12 +65,7 @@ fn start_ms() -> u64 {
 }
 
 /// Live through it.
-async fn live(
-    seed: u64,
-    span: Span,
-    jobs: Vec<Job>,
-    store: impl FnOnce(&Arc<Time>) -> Arc<dyn Store>,
-) -> Year {
+async fn live(seed: u64, span: Span, jobs: Vec<Job>, store: impl FnOnce(&Arc<Time>) -> Witnessed) -> Year {
     let time = Time::starting(span.from_ms - DAY_MS);
     let Trace { fortunes, outages, firings } = trace::draw(seed, &span, &jobs);
     let hosts = if span.is_hard { ["a", "b"] } else { ["a", "a"] };
@@ -83,7 +78,7 @@ async fn live(
         jobs,
         processes: Arc::new(Processes(machines.clone())),
         machines,
-        store: Witnessed::new(store(&time)),
+        store: store(&time),
         outages: Arc::new(outages.clone()),
         world: Arc::default(),
         first_ms: span.from_ms,
@@ -182,7 +177,9 @@ fn in_simulated_time<T>(future: impl Future<Output = T>) -> T {
 }
 
 fn on_memory(seed: u64, span: Span, jobs: Vec<Job>) -> Year {
-    in_simulated_time(live(seed, span, jobs, |time| Arc::new(Memory::with_clock(time.clone()))))
+    in_simulated_time(live(seed, span, jobs, |time| {
+        Witnessed::new(Arc::new(Memory::with_clock(time.clone())))
+    }))
 }
 
 /// Days and lines that name a time, in three zones, with every policy by turns.
@@ -206,6 +203,18 @@ fn a_year_of_days() {
     go("days", &[1, 2, 3], |seed| {
         let (from_ms, to_ms) = (start_ms(), start_ms() + check::YEAR_MS);
         on_memory(seed, Span { from_ms, to_ms, is_hard: true }, days(seed))
+    });
+}
+
+/// The same on a store that makes one change after the other: a process may end between any two.
+#[test]
+fn a_year_of_days_change_by_change() {
+    go("days in order", &[1, 2, 3], |seed| {
+        let (from_ms, to_ms) = (start_ms(), start_ms() + check::YEAR_MS);
+        let store = |time: &Arc<Time>| {
+            Witnessed::in_order(Arc::new(Memory::with_clock(time.clone())) as Arc<dyn Store>)
+        };
+        in_simulated_time(live(seed, Span { from_ms, to_ms, is_hard: true }, days(seed), store))
     });
 }
 
@@ -259,6 +268,8 @@ fn months_of_days_on_sqlite() {
         let to_ms = from_ms + 60 * DAY_MS;
         let jobs = days(seed);
         let span = Span { from_ms, to_ms, is_hard: false };
-        in_simulated_time(live(seed, span, jobs, |_| Arc::new(Sqlite::open_in_place(&path).unwrap())))
+        in_simulated_time(live(seed, span, jobs, |_| {
+            Witnessed::new(Arc::new(Sqlite::open_in_place(&path).unwrap()))
+        }))
     });
 }

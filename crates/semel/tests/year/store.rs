@@ -13,7 +13,7 @@ use semel::core::lease::Lease;
 use semel::core::name::Name;
 use semel::core::record::{self, RecordKey, Version};
 use semel::core::token::{Grant, Nonce};
-use semel::store::{Change, Durability, Loaded, Pending, Record, Store, StoreError};
+use semel::store::{Change, Durability, Loaded, Pending, Record, Store, StoreError, Swaps};
 use tokio::sync::Notify;
 
 use crate::machine::Process;
@@ -133,12 +133,18 @@ impl Written {
 #[derive(Clone)]
 pub(crate) struct Witnessed {
     inner: Arc<dyn Store>,
+    /// Changes of a swap are made one after the other, each with a fate of its own.
+    in_order: bool,
     pub(crate) written: Arc<Mutex<Written>>,
 }
 
 impl Witnessed {
     pub(crate) fn new(inner: Arc<dyn Store>) -> Witnessed {
-        Witnessed { inner, written: Arc::default() }
+        Witnessed { inner, in_order: false, written: Arc::default() }
+    }
+
+    pub(crate) fn in_order(inner: Arc<dyn Store>) -> Witnessed {
+        Witnessed { in_order: true, ..Witnessed::new(inner) }
     }
 }
 
@@ -275,7 +281,28 @@ impl Store for Line {
     }
 
     fn swap<'a>(&'a self, changes: &'a [Change], durability: Durability) -> Pending<'a, Vec<Version>> {
-        Box::pin(self.through(self.store.swap(changes, durability)))
+        if !self.store.in_order {
+            return Box::pin(self.through(self.store.swap(changes, durability)));
+        }
+        Box::pin(async move {
+            let mut versions = Vec::new();
+            for (index, change) in changes.iter().enumerate() {
+                let one = self.through(self.store.swap(std::slice::from_ref(change), durability)).await;
+                versions.extend(one.map_err(|why| match why {
+                    StoreError::Refused(conflict) => {
+                        StoreError::refused(index, conflict.key.clone(), conflict.stands.clone())
+                    }
+                    // what came before stands there
+                    StoreError::Unavailable(why) if index > 0 => StoreError::Unknown(why),
+                    other => other,
+                })?);
+            }
+            Ok(versions)
+        })
+    }
+
+    fn swaps(&self) -> Swaps {
+        if self.store.in_order { Swaps::InOrder } else { Swaps::Whole }
     }
 
     fn touch<'a>(&'a self, key: &'a RecordKey, version: &'a Version) -> Pending<'a, ()> {
