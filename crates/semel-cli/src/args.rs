@@ -8,6 +8,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use crate::batch::args::BatchArgs;
 use crate::commands::advise::AdviseArgs;
 use crate::commands::backfill::BackfillArgs;
+use crate::commands::chaos::ChaosArgs;
 use crate::commands::check::CheckArgs;
 use crate::commands::commit_trailer::CommitTrailerArgs;
 use crate::commands::config::ConfigCommand;
@@ -19,6 +20,8 @@ use crate::commands::plan::PlanCommandArgs;
 use crate::commands::push::PushArgs;
 use crate::commands::retry::RetryArgs;
 use crate::commands::step::StepArgs;
+use crate::commands::store::StoreCommand;
+use crate::commands::torture::TortureCommand;
 use crate::commands::write::WriteArgs;
 use crate::config::Place;
 use crate::notify::NotifyArgs;
@@ -42,7 +45,7 @@ pub(crate) struct Cli {
 /// What every command takes.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Common {
-    /// Where the ledger is: sqlite:PATH [default: what semel.toml says, else under the XDG state directory]
+    /// Where the ledger is: sqlite:PATH, dir:PATH, postgres://, redis://, etcd://, nats://, s3://, gs://, az:// [default: what semel.toml says, else under the XDG state directory]
     #[arg(long, global = true, value_name = "URL", help_heading = "Everywhere")]
     pub(crate) store: Option<String>,
     /// The file with the jobs [default: semel.toml here or in a folder above, else in the XDG config directory]
@@ -144,8 +147,16 @@ pub(crate) enum Command {
     Gc(GcArgs),
     /// Check the store and this machine, and say what is wrong and how to mend it
     Doctor(DoctorArgs),
+    /// Carry a ledger to another store, or print what one needs
+    #[command(subcommand)]
+    Store(StoreCommand),
     /// See it work: real processes, really killed, with and without Semel
     Demo(DemoArgs),
+    /// Prove on your own remote that a stale push is refused, and count duplicates with and without the fence
+    #[command(subcommand)]
+    Torture(TortureCommand),
+    /// Really run your own command under crashes at every boundary, in a scratch store, and tell what would double
+    Chaos(ChaosArgs),
     /// Print completions for a shell
     Completions {
         /// Which shell
@@ -194,6 +205,9 @@ pub(crate) struct RunArgs {
     /// would do
     #[arg(long)]
     pub(crate) rehearse: bool,
+    /// Be killed at this place: how semel chaos makes a crash
+    #[arg(long, value_name = "PLACE", hide = true)]
+    pub(crate) crash_at: Option<String>,
     /// Exit with this code when rightly skipped
     #[arg(long, value_name = "N", help_heading = "Policies", value_parser = code, allow_negative_numbers = true)]
     pub(crate) skip_code: Option<u8>,

@@ -78,7 +78,7 @@ pub(crate) fn of_push(why: &GitSinkError) -> u8 {
     use GitSinkError as E;
     match why {
         E::Stale { .. } | E::Clash { .. } => STALE,
-        E::Raced { .. } => BUSY,
+        E::Raced { .. } | E::Locked { .. } => BUSY,
         E::NoTrailer { .. } | E::Shallow | E::Unfenced(_) | E::Usage(_) | E::NoGit { .. } => CONFIG,
         E::Damaged { .. } => PERSON,
         // git's own way to say that it did not work
@@ -93,6 +93,7 @@ pub(crate) fn of_task(end: TaskEnd) -> u8 {
     }
 }
 
-fn by_signal(signal: i32) -> u8 {
+/// The code of whoever was ended by this signal.
+pub(crate) fn by_signal(signal: i32) -> u8 {
     u8::try_from(128 + signal).unwrap_or(255)
 }

@@ -3,6 +3,7 @@
 mod args;
 mod away;
 mod batch;
+mod chance;
 #[cfg(feature = "crash-points")]
 mod clock;
 mod commands;
@@ -10,6 +11,7 @@ mod config;
 mod definition;
 mod exit;
 mod heap;
+mod interrupt;
 mod neighbours;
 mod nested;
 mod notify;
@@ -17,6 +19,7 @@ mod out;
 mod payload;
 mod plan;
 mod planner;
+mod scratch;
 mod script;
 mod site;
 mod slot;
@@ -27,8 +30,10 @@ mod task;
 mod trouble;
 
 use std::process::ExitCode;
+use std::sync::OnceLock;
 
 use clap::error::ErrorKind;
+use tokio::runtime::Runtime;
 
 use crate::args::{Cli, Command};
 use crate::out::Voice;
@@ -57,6 +62,8 @@ fn main() -> ExitCode {
         Command::Fence(command) => commands::fence::run(&common, command, &around),
         Command::Lease(command) => commands::lease::run(&common, command, &around),
         Command::Demo(args) => commands::demo::run(&common, args),
+        Command::Torture(command) => commands::torture::run(&common, command, &around),
+        Command::Chaos(args) => commands::chaos::run(&common, args, &around),
         Command::Jobs => commands::jobs::run(&common, &around),
         Command::Config(command) => commands::config::run(&common, command, &around),
         Command::Check(args) => commands::check::run(&common, args, &around),
@@ -71,6 +78,7 @@ fn main() -> ExitCode {
         Command::Retry(args) => commands::retry::run(&common, args, &around),
         Command::Gc(args) => commands::gc::run(&common, args, &around),
         Command::Doctor(args) => commands::doctor::run(&common, args, &around),
+        Command::Store(command) => commands::store::run(&common, command, &around),
         Command::Completions { shell } => Ok(commands::completions::run(*shell)),
         Command::Man => commands::man::run(),
     };
@@ -99,8 +107,14 @@ fn usage(why: &clap::Error) -> ExitCode {
     }
 }
 
-/// One thread: it also spawns the command, whose death signal would fire if the spawning thread ended.
-pub(crate) fn runtime() -> Result<tokio::runtime::Runtime, Trouble> {
+/// One thread: it also spawns the command, whose death signal would fire if the spawning thread ended. One for the whole
+/// process: a store's connection lives in the runtime that made it.
+pub(crate) fn runtime() -> Result<&'static Runtime, Trouble> {
+    static RUNTIME: OnceLock<Runtime> = OnceLock::new();
+    if let Some(runtime) = RUNTIME.get() {
+        return Ok(runtime);
+    }
     let built = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    built.map_err(|why| Trouble::config(format!("cannot start: {why}")))
+    let built = built.map_err(|why| Trouble::config(format!("cannot start: {why}")))?;
+    Ok(RUNTIME.get_or_init(|| built))
 }

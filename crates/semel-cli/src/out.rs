@@ -2,9 +2,11 @@
 //! asked for go to stdout.
 
 use std::io::{IsTerminal, Write};
+use std::time::Duration;
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
+use semel::clock::boottime;
 use serde_json::Value;
 
 use crate::args::Common;
@@ -22,6 +24,38 @@ pub(crate) struct Voice {
     pub(crate) verbose: bool,
     /// Somebody is watching.
     pub(crate) terminal: bool,
+}
+
+/// A line on the terminal that tells how far it is, once it takes longer than a moment.
+pub(crate) struct Ticker {
+    voice: Voice,
+    begun: Duration,
+    told: Option<Duration>,
+}
+
+impl Ticker {
+    const QUIET: Duration = Duration::from_secs(1);
+    const EVERY: Duration = Duration::from_millis(200);
+
+    pub(crate) fn new(voice: Voice) -> Ticker {
+        Ticker { voice, begun: boottime(), told: None }
+    }
+
+    pub(crate) fn tell(&mut self, line: impl FnOnce() -> String) {
+        let now = boottime();
+        let early = now.saturating_sub(self.begun) < Ticker::QUIET
+            || self.told.is_some_and(|told| now.saturating_sub(told) < Ticker::EVERY);
+        if self.voice.terminal && !self.voice.json && !early {
+            self.told = Some(now);
+            let _ = write!(anstream::stderr(), "\r{}", line());
+        }
+    }
+
+    pub(crate) fn end(&self) {
+        if self.told.is_some() {
+            let _ = write!(anstream::stderr(), "\r{:60}\r", "");
+        }
+    }
 }
 
 impl Voice {

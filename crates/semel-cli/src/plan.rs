@@ -10,8 +10,7 @@ use std::time::Duration;
 use jiff::{Span, SpanRelativeTo};
 use semel::clock::SystemClock;
 use semel::engine::{Engine, RunPlan, Scheduled};
-use semel::store::Store;
-use semel::store::sqlite::Sqlite;
+use semel::store::{self, Address, Settings, Store};
 use semel_core::entry::CommandMark;
 use semel_core::name::{Name, Slot};
 use semel_core::owner::Owner;
@@ -56,46 +55,46 @@ pub(crate) fn store_url(common: &Common, around: &Surroundings) -> Result<String
     Ok(format!("sqlite:{path}"))
 }
 
-/// The path of a SQLite store's address.
-pub(crate) fn sqlite_path(url: &str) -> Result<PathBuf, Trouble> {
-    match url.split_once(':') {
-        Some(("sqlite", path)) => {
-            let path = path.strip_prefix("//").unwrap_or(path);
-            if path.is_empty() {
-                return Err(Trouble::config(
-                    "--store sqlite: has no path: write its path, as in sqlite:/var/lib/semel/ledger.db",
-                ));
-            }
-            Ok(PathBuf::from(path))
-        }
-        Some((scheme, _)) => {
-            Err(Trouble::config(format!("--store: this build knows no store {scheme:?}: use sqlite:PATH")))
-        }
-        None => Err(Trouble::config(
-            "--store is no address: write it as in --store sqlite:/var/lib/semel/ledger.db",
-        )),
-    }
+/// What the ledger's address means.
+pub(crate) fn address(common: &Common, around: &Surroundings) -> Result<Address, Trouble> {
+    read_address(&store_url(common, around)?)
+}
+
+/// What an address means.
+pub(crate) fn read_address(url: &str) -> Result<Address, Trouble> {
+    Address::parse(url).map_err(|why| Trouble::config(format!("--store: {why}")))
 }
 
 /// Where the private files of runs are: in the state directory, or beside the ledger where there is no home (a
 /// service of the system's has none).
 pub(crate) fn private_dir(common: &Common, around: &Surroundings) -> Result<PathBuf, Trouble> {
     around.state_dir().or_else(|no_home| {
-        let ledger = sqlite_path(&store_url(common, around)?)?;
-        ledger.parent().map(Path::to_owned).ok_or(no_home)
+        let address = address(common, around)?;
+        address.path().and_then(|ledger| ledger.parent()).map(Path::to_owned).ok_or(no_home)
     })
 }
 
-/// Open the store of this address.
-pub(crate) fn open_sqlite(common: &Common, around: &Surroundings) -> Result<Arc<Sqlite>, Trouble> {
-    let path = sqlite_path(&store_url(common, around)?)?;
-    Ok(Arc::new(Sqlite::open_in_place(&path)?))
+/// The store of the ledger's address.
+pub(crate) fn open(common: &Common, around: &Surroundings) -> Result<Arc<dyn Store>, Trouble> {
+    open_at(&store_url(common, around)?, around)
+}
+
+/// The store of this address.
+pub(crate) fn open_at(url: &str, around: &Surroundings) -> Result<Arc<dyn Store>, Trouble> {
+    let variables = Settings::VARIABLES
+        .iter()
+        .filter_map(|name| Some(((*name).to_owned(), around.text(name)?.to_owned())))
+        .collect();
+    // one thread, which waits for the store anyway
+    let settings = Settings { variables, in_place: true, ..Settings::default() };
+    read_address(url)?;
+    Ok(store::open(url, &settings)?)
 }
 
 /// The engine on the store of this address.
 pub(crate) fn engine(common: &Common, around: &Surroundings) -> Result<Engine, Trouble> {
     #[cfg_attr(not(feature = "crash-points"), allow(unused_mut))]
-    let mut engine = engine_on(open_sqlite(common, around)?);
+    let mut engine = engine_on(open(common, around)?);
     #[cfg(feature = "crash-points")]
     if around.get("SEMEL_NOW").is_some() {
         engine.clock = Arc::new(crate::clock::Set(around.now()?));
@@ -230,7 +229,7 @@ pub(crate) fn program(words: &[OsString], around: &Surroundings) -> Result<Progr
     program_at(words, around, Site::default())
 }
 
-fn program_at(words: &[OsString], around: &Surroundings, site: Site) -> Result<Program, Trouble> {
+pub(crate) fn program_at(words: &[OsString], around: &Surroundings, site: Site) -> Result<Program, Trouble> {
     let Some(first) = words.first() else {
         return Err(Trouble::config(
             "no command: write it after --, as in: semel run --job backup --once -- ./backup.sh",

@@ -16,7 +16,7 @@ use semel_core::entry::RESULT_LIMIT;
 use semel_core::plan::{Plan, seed};
 use semel_core::token::Nonce;
 use semel_core::work::{Key, Work};
-use semel_supervise::{Contain, Ended, Exit, Output, SpawnError, Spec, Stdin, Tree};
+use semel_supervise::{Contain, Ended, Exit, Keepers, Output, SpawnError, Spec, Stdin, Tree};
 use serde_json::Value;
 
 use crate::exit;
@@ -47,6 +47,8 @@ pub(crate) struct CommandTask<'a> {
     voice: Voice,
     /// What runs, or has ended and is still to be cleared.
     tree: Option<Tree>,
+    /// Its keeper was killed before it said whether it started.
+    is_lost: bool,
     /// Nothing may go on after that, whatever happens to this process.
     deadline: Option<Duration>,
     result: Option<RunFile>,
@@ -68,38 +70,53 @@ struct ItemText {
     name: String,
     text: Vec<u8>,
     stdin: bool,
+    keepers: Keepers,
 }
 
 /// A private file of a run, removed when this is dropped: in which its result is looked for (it is the command that
 /// makes it), or which holds its plan.
-struct RunFile(PathBuf);
+struct RunFile {
+    path: PathBuf,
+    /// Nothing can be there: nobody has been told of it, or it was looked at and nobody is left who could make it.
+    is_absent: bool,
+}
 
 impl RunFile {
     /// In the directory for the files of all runs, which is made if there is none.
     fn new(runs: &Path, nonce: &Nonce, suffix: &str) -> std::io::Result<RunFile> {
         match std::fs::DirBuilder::new().mode(0o700).create(runs) {
-            Err(why) if why.kind() == std::io::ErrorKind::NotFound => {
-                std::fs::DirBuilder::new().mode(0o700).recursive(true).create(runs)?;
-            }
+            Err(why) if why.kind() == std::io::ErrorKind::NotFound => make_folder(runs)?,
             Err(why) if why.kind() == std::io::ErrorKind::AlreadyExists => {}
             made => made?,
         }
-        Ok(RunFile(runs.join(format!("{nonce}{suffix}"))))
+        Ok(RunFile::named(runs, nonce, suffix))
+    }
+
+    /// Where that directory is made when the first file is written.
+    fn named(runs: &Path, nonce: &Nonce, suffix: &str) -> RunFile {
+        RunFile { path: runs.join(format!("{nonce}{suffix}")), is_absent: false }
     }
 
     /// Make it, with this in it.
-    fn write(&self, text: &[u8]) -> std::io::Result<()> {
-        self.clear()?;
+    fn write(&mut self, text: &[u8]) -> std::io::Result<()> {
         let mut options = std::fs::OpenOptions::new();
-        let mut file = options.write(true).create_new(true).mode(0o600).open(&self.0)?;
-        file.write_all(text)
+        options.write(true).create_new(true).mode(0o600);
+        let opened = options.open(&self.path).or_else(|why| {
+            match why.kind() {
+                std::io::ErrorKind::NotFound => make_folder(self.path.parent().unwrap_or(Path::new("/")))?,
+                _ => self.clear()?,
+            }
+            options.open(&self.path)
+        });
+        self.is_absent = false;
+        opened?.write_all(text)
     }
 
     /// Before every try: what a failed one left behind is not the result of the next.
     fn clear(&self) -> std::io::Result<()> {
-        let removed = std::fs::remove_file(&self.0).or_else(|why| match why.kind() {
+        let removed = std::fs::remove_file(&self.path).or_else(|why| match why.kind() {
             // a command may make anything there, a directory too
-            std::io::ErrorKind::IsADirectory => std::fs::remove_dir_all(&self.0),
+            std::io::ErrorKind::IsADirectory => std::fs::remove_dir_all(&self.path),
             _ => Err(why),
         });
         match removed {
@@ -109,10 +126,16 @@ impl RunFile {
     }
 }
 
+fn make_folder(runs: &Path) -> std::io::Result<()> {
+    std::fs::DirBuilder::new().mode(0o700).recursive(true).create(runs)
+}
+
 impl Drop for RunFile {
     fn drop(&mut self) {
-        // left for `gc` if it cannot be removed now
-        let _ = self.clear();
+        if !self.is_absent {
+            // left for `gc` if it cannot be removed now
+            let _ = self.clear();
+        }
     }
 }
 
@@ -132,6 +155,7 @@ impl<'a> CommandTask<'a> {
             runs,
             voice,
             tree: None,
+            is_lost: false,
             deadline: None,
             result: None,
             plan: None,
@@ -149,10 +173,10 @@ impl<'a> CommandTask<'a> {
         self.voice.say(why);
     }
 
-    /// Of an item of a batch.
-    pub(crate) fn for_item(self, key: &Key, text: Vec<u8>, stdin: bool) -> CommandTask<'a> {
+    /// Of an item of a batch, whose items have these keepers in turn.
+    pub(crate) fn for_item(self, key: &Key, text: Vec<u8>, stdin: bool, keepers: Keepers) -> CommandTask<'a> {
         let name = key.to_string().chars().take(ITEM_DIGITS).collect();
-        CommandTask { item: Some(ItemText { name, text, stdin }), ..self }
+        CommandTask { item: Some(ItemText { name, text, stdin, keepers }), ..self }
     }
 
     /// How a private file of this run ends.
@@ -163,9 +187,9 @@ impl<'a> CommandTask<'a> {
     /// The file with the item, anew for every try.
     fn lay_out_item(&mut self, begin: &Begin) -> std::io::Result<()> {
         let Some(item) = &self.item else { return Ok(()) };
-        let file = match self.item_file.take() {
+        let mut file = match self.item_file.take() {
             Some(file) => file,
-            None => RunFile::new(&self.runs, &begin.grant.nonce, &self.ending(ITEM_SUFFIX))?,
+            None => RunFile::named(&self.runs, &begin.grant.nonce, &self.ending(ITEM_SUFFIX)),
         };
         file.write(&item.text)?;
         self.item_file = Some(file);
@@ -176,7 +200,7 @@ impl<'a> CommandTask<'a> {
     fn stdin(&self) -> std::io::Result<Stdin> {
         match (&self.item, &self.item_file) {
             (None, _) => Ok(Stdin::Auto),
-            (Some(item), Some(file)) if item.stdin => Ok(Stdin::Fd(std::fs::File::open(&file.0)?.into())),
+            (Some(item), Some(file)) if item.stdin => Ok(Stdin::Fd(std::fs::File::open(&file.path)?.into())),
             // the input of the batch is not the items' to read
             (Some(_), _) => Ok(Stdin::Null),
         }
@@ -190,7 +214,7 @@ impl<'a> CommandTask<'a> {
     /// The file with the plan, anew for every try: what one wrote into it is not the plan of the next.
     fn lay_out_plan(&mut self, begin: &Begin) -> std::io::Result<()> {
         let Some(plan) = &begin.plan else { return Ok(()) };
-        let file = match self.plan.take() {
+        let mut file = match self.plan.take() {
             Some(file) => file,
             None => RunFile::new(&self.runs, &begin.grant.nonce, &self.ending(PLAN_SUFFIX))?,
         };
@@ -218,6 +242,7 @@ impl<'a> CommandTask<'a> {
         vars.extend_from_slice(own);
         let mut held: Vec<String> = self.around.held().iter().map(|(r, t)| format!("{r}={t}")).collect();
         if !self.rehearsal {
+            held.extend(begin.within.iter().map(|(around, grant)| format!("{around}={}", grant.token)));
             held.push(format!("{}={}", begin.resource, begin.grant.token));
         }
         vars.retain(|(name, _)| name != "SEMEL_HELD");
@@ -241,13 +266,13 @@ impl<'a> CommandTask<'a> {
         let run = self.address.clone().unwrap_or_else(|| begin.grant.nonce.to_string().into());
         vars.push((RUN_VAR.into(), run));
         if let Some(result) = &self.result {
-            vars.push(("SEMEL_RESULT".into(), result.0.clone().into()));
+            vars.push(("SEMEL_RESULT".into(), result.path.clone().into()));
         }
         if let Some(plan) = &self.plan {
-            vars.push(("SEMEL_PLAN".into(), plan.0.clone().into()));
+            vars.push(("SEMEL_PLAN".into(), plan.path.clone().into()));
         }
         if let Some(item) = &self.item_file {
-            vars.push(("SEMEL_ITEM".into(), item.0.clone().into()));
+            vars.push(("SEMEL_ITEM".into(), item.path.clone().into()));
         }
         vars
     }
@@ -257,7 +282,7 @@ impl<'a> CommandTask<'a> {
     }
 }
 
-/// What a command left as its result. Only a regular file is read: a pipe would keep us waiting for ever.
+/// What a command left as its result; none if there is no such file. Only a regular file is read: a pipe would keep us waiting for ever.
 fn read_result(path: &Path) -> Result<Option<Vec<u8>>, String> {
     if std::fs::symlink_metadata(path).is_err_and(|why| why.kind() == std::io::ErrorKind::NotFound) {
         return Ok(None);
@@ -266,8 +291,7 @@ fn read_result(path: &Path) -> Result<Option<Vec<u8>>, String> {
     if !found.is_file() {
         return Err(if found.is_dir() { "it is a directory" } else { "it is no regular file" }.into());
     }
-    let bytes = read_bounded(path, RESULT_LIMIT as u64)?;
-    Ok(Some(bytes).filter(|bytes| !bytes.is_empty()))
+    read_bounded(path, RESULT_LIMIT as u64).map(Some)
 }
 
 fn end(ended: Ended) -> TaskEnd {
@@ -298,16 +322,20 @@ impl Task for CommandTask<'_> {
     async fn start(&mut self, begin: &Begin, desk: &Arc<Desk>) -> Result<(), NotStarted> {
         self.address = desk.address().map(Address::to_text);
         self.rehearsal = desk.is_rehearsal();
-        if begin.work.is_some() && self.result.is_none() {
-            let result = RunFile::new(&self.runs, &begin.grant.nonce, &self.ending(RESULT_SUFFIX));
+        if let Some(result) = &self.result {
+            // if it cannot be removed, it is looked at: what it says is said
+            let _ = result.clear();
+        } else if begin.work.is_some() {
+            let (nonce, ending) = (&begin.grant.nonce, self.ending(RESULT_SUFFIX));
+            let result = match self.item {
+                // the item is laid out beside it
+                Some(_) => Ok(RunFile::named(&self.runs, nonce, &ending)),
+                None => RunFile::new(&self.runs, nonce, &ending),
+            };
             self.result = Some(result.map_err(|why| NotStarted {
                 code: 126,
                 why: format!("cannot make {}: {why}", self.runs.display()),
             })?);
-        }
-        if let Some(result) = &self.result {
-            // if it cannot be removed, it is looked at: what it says is said
-            let _ = result.clear();
         }
         self.lay_out_plan(begin)
             .map_err(|why| NotStarted { code: 126, why: format!("cannot write the plan: {why}") })?;
@@ -323,9 +351,14 @@ impl Task for CommandTask<'_> {
         spec.deadline = self.deadline;
         let tree = match &self.item {
             // others are under way meanwhile
-            Some(_) => Tree::start(spec).await,
+            Some(item) => item.keepers.start(spec).await,
             None => Tree::spawn(spec),
         };
+        // nobody knows whether it ran: that is no start that failed, but a command that was killed
+        self.is_lost = matches!(tree, Err(SpawnError::KeeperDied));
+        if self.is_lost {
+            return Ok(());
+        }
         let tree = tree.map_err(|why| not_started(&why))?;
         self.voice.detail(|| {
             format!("pid {} started, its tree held by {}", tree.pid(), tree.containment().as_str())
@@ -343,8 +376,9 @@ impl Task for CommandTask<'_> {
     }
 
     async fn ended(&mut self) -> TaskEnd {
-        match self.tree() {
+        match self.tree.as_mut() {
             Some(tree) => end(tree.wait().await),
+            None if self.is_lost => TaskEnd::Killed(libc::SIGKILL),
             None => std::future::pending().await,
         }
     }
@@ -373,8 +407,14 @@ impl Task for CommandTask<'_> {
     }
 
     fn result(&mut self) -> Option<Value> {
-        let kept = read_result(&self.result.as_ref()?.0).and_then(|bytes| match bytes {
-            None => Ok(None),
+        let file = self.result.as_mut()?;
+        let kept = read_result(&file.path).and_then(|bytes| match bytes {
+            None => {
+                // the tree is gone: nobody makes it any more
+                file.is_absent = true;
+                Ok(None)
+            }
+            Some(bytes) if bytes.is_empty() => Ok(None),
             Some(bytes) => {
                 let text = std::str::from_utf8(&bytes).map_err(|_| "it is not UTF-8".to_owned())?;
                 canonical::parse(text).map(Some).map_err(|why| format!("it is not JSON: {why}"))

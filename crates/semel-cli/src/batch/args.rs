@@ -7,13 +7,16 @@ use clap::Args;
 
 use super::input::Format;
 use crate::args::PolicyArgs;
+use crate::config::Place;
 use crate::notify::NotifyArgs;
 
 /// `semel batch`
 #[derive(Clone, Debug, Default, Args)]
-#[command(override_usage = "semel batch [FILE|-] --job NAME --key FIELDS [OPTIONS] -- CMD {field}...")]
+#[command(
+    override_usage = "semel batch [FILE|-] --job NAME --key FIELDS [OPTIONS] -- CMD {field}...\n       semel batch NAME [OPTIONS]"
+)]
 pub(crate) struct BatchArgs {
-    /// The items; - is stdin [default: -]
+    /// The items; - is stdin [default: -]; without --job the name of a batch of semel.toml
     #[arg(value_name = "FILE")]
     pub(crate) file: Option<PathBuf>,
     /// The job's name
@@ -28,7 +31,7 @@ pub(crate) struct BatchArgs {
     /// Share the items with every other start of the same batch that says so too, on this or other machines
     #[arg(long)]
     pub(crate) share: bool,
-    /// What must not be touched by two batches at once [default: the job's name]
+    /// What must not be touched by two batches at once [default: the job's name]; {field} in it: by two items at once
     #[arg(long, value_name = "NAME", help_heading = "Resources")]
     pub(crate) resource: Option<String>,
     #[command(flatten)]
@@ -63,6 +66,8 @@ pub(crate) struct BatchArgs {
     /// The command and its arguments; {field} is replaced, {{ and }} are braces
     #[arg(last = true, value_name = "CMD")]
     pub(crate) command: Vec<OsString>,
+    #[arg(skip)]
+    pub(crate) place: Place,
 }
 
 /// How items are read.

@@ -8,9 +8,11 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 
 use semel_core::fill::{Template, TemplateError, scripts_in};
+use semel_core::name::Name;
 use semel_core::work::Work;
 
 use super::item::{Fault, Item, Why};
+use crate::plan::quoted;
 use crate::trouble::Trouble;
 
 /// The command's arguments, with placeholders for an item's fields.
@@ -18,6 +20,8 @@ use crate::trouble::Trouble;
 pub(crate) struct ItemFill {
     /// One per argument, the program's own name left out.
     arguments: Vec<Argument>,
+    /// What an item is to have leased for it.
+    resource: Option<Template>,
 }
 
 #[derive(Clone, Debug)]
@@ -43,17 +47,42 @@ impl ItemFill {
             Ok(Argument::Template(template))
         };
         let arguments = argv.iter().enumerate().skip(1).map(argument).collect::<Result<_, _>>()?;
-        Ok(ItemFill { arguments })
+        Ok(ItemFill { arguments, resource: None })
+    }
+
+    /// The same, with the resource that each item names.
+    pub(crate) fn with_resource(
+        self,
+        text: Option<&str>,
+        batch: &Work,
+        line: Option<&str>,
+    ) -> Result<ItemFill, Trouble> {
+        let wrong = |why: String| Trouble::config(format!("--resource: {why}"));
+        let resource = text.map(|text| template(text, batch, line).map_err(wrong)).transpose()?;
+        Ok(ItemFill { resource, ..self })
+    }
+
+    /// What is to be leased for this item.
+    pub(crate) fn resource(&self, work: &Work, item: &Item) -> Result<Option<Name>, Fault> {
+        let Some(template) = &self.resource else { return Ok(None) };
+        let wrong = |why: &dyn std::fmt::Display| item.fault(Why::Fill(format!("--resource: {why}")));
+        let text = template.fill_item(work, None, &item.fields).map_err(|why| wrong(&why))?;
+        let name = Name::new(&text).map_err(|why| wrong(&format!("{} {why}", quoted(&text))))?;
+        Ok(Some(name))
     }
 
     /// Whether every item has what is asked of it, where that is known.
     pub(crate) fn check(&self, name: &str, columns: Option<&[String]>) -> Result<(), Trouble> {
         let Some(columns) = columns else { return Ok(()) };
         let has = || columns.join(", ");
-        for (at, argument) in self.arguments.iter().enumerate() {
-            let Argument::Template(template) = argument else { continue };
+        let arguments = self.arguments.iter().enumerate().filter_map(|(at, argument)| match argument {
+            Argument::Template(template) => Some((format!("argument {}", at + 1), template)),
+            Argument::AsItIs(_) => None,
+        });
+        let resource = self.resource.iter().map(|template| ("--resource".to_owned(), template));
+        for (what, template) in arguments.chain(resource) {
             template.check_columns(columns).map_err(|why| {
-                Trouble::input(format!("argument {}: {why}; {name} has {}; nothing was run", at + 1, has()))
+                Trouble::input(format!("{what}: {why}; {name} has {}; nothing was run", has()))
             })?;
         }
         Ok(())

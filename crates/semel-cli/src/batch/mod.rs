@@ -29,6 +29,8 @@ mod any_bytes_tests;
 #[cfg(test)]
 mod csv_tests;
 #[cfg(test)]
+mod fuzz_tests;
+#[cfg(test)]
 mod input_tests;
 #[cfg(test)]
 mod joblog_tests;

@@ -40,6 +40,8 @@ pub(crate) struct Counts {
     pub(crate) wrong: u64,
     /// Not started: the batch was stopped, or the breaker opened.
     pub(crate) left: u64,
+    /// Not started: somebody held the resource that they name.
+    pub(crate) held: u64,
 }
 
 impl Counts {
@@ -63,6 +65,7 @@ impl Counts {
             ("mismatched", self.mismatched),
             ("wrong input", self.wrong),
             ("left", self.left),
+            ("held", self.held),
         ];
         for (word, count) in more.into_iter().filter(|(_, count)| *count > 0) {
             line.push_str(&format!(", {word} {count}"));

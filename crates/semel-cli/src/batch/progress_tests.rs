@@ -86,6 +86,7 @@ const SOME: Counts = Counts {
     mismatched: 0,
     wrong: 0,
     left: 0,
+    held: 0,
 };
 
 #[test]

@@ -1,5 +1,6 @@
 //! From what was typed to what is run: every check that needs no input and no store.
 
+use std::borrow::Cow;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
@@ -15,8 +16,9 @@ use super::args::{BatchArgs, BatchWhatArgs, InputArgs};
 use super::fill::ItemFill;
 use super::input::{Format, From, Items, Reading};
 use super::item::Keys;
-use crate::args::{RunArgs, WhatArgs};
+use crate::args::{Common, RunArgs, WhatArgs};
 use crate::plan::{self, Probe, Program, Surroundings, name, quoted};
+use crate::site::Site;
 use crate::slot::{self, Due};
 use crate::trouble::Trouble;
 
@@ -35,6 +37,8 @@ pub(crate) struct Resolved {
     pub(crate) share: bool,
     /// Of the batch itself.
     pub(crate) resource: Name,
+    /// What each item is to have leased for it, with placeholders.
+    pub(crate) item_resource: Option<String>,
     pub(crate) breaker: Option<Breaker>,
     pub(crate) policy: Policy,
     pub(crate) probe: Option<Probe>,
@@ -63,12 +67,69 @@ impl Resolved {
         let items = Items::open(&self.from, self.reading.clone())?;
         let line = items.line();
         let fill = ItemFill::parse(&self.command.argv, &self.work, line)?;
+        let fill = fill.with_resource(self.item_resource.as_deref(), &self.work, line)?;
         let name = match &self.from {
             From::Stdin => "stdin".to_owned(),
             From::File(path) => path.display().to_string(),
         };
         fill.check(&name, items.columns().as_deref())?;
         Ok((items, fill))
+    }
+}
+
+/// What was typed, with the batch of `semel.toml` beneath it if one is named.
+pub(crate) fn with_file<'a>(
+    common: &Common,
+    args: &'a BatchArgs,
+    around: &Surroundings,
+) -> Result<Cow<'a, BatchArgs>, Trouble> {
+    let (None, Some(file), true) = (&args.job, &args.file, args.command.is_empty()) else {
+        return Ok(Cow::Borrowed(args));
+    };
+    let Some(name) = file.to_str().filter(|name| *name != "-") else { return Ok(Cow::Borrowed(args)) };
+    match around.config(common)? {
+        Some(config) => Ok(Cow::Owned(config.batch(name, args)?)),
+        None => Err(Trouble::config(format!(
+            "there is no batch {name}: {}; if it is a file with items, say --job, --key and a command",
+            around.places(common).words()
+        ))),
+    }
+}
+
+/// Can these arguments go together? Without looking at anything but them.
+pub(crate) fn check(args: &BatchArgs) -> Result<(), Trouble> {
+    let job = name("--job", args.job.as_deref().unwrap_or_default())?;
+    let reading = reading(&args.key, &args.input)?;
+    let what = what(&args.what);
+    let is_scheduled = slot::schedule(&what)?.is_some();
+    let slot = is_scheduled.then(|| "due".to_owned()).or_else(|| what.slot.clone());
+    let (policy, _) = plan::policy(&args.policy)?;
+    slot::check_remember(&what, policy.remember_ms)?;
+    let what = WhatArgs { slot, ..what };
+    let work = if what.is_more() { plan::work(&job, &what, None)? } else { Work::once(job.clone()) };
+    let (_, item_resource) = resource(&job, args.resource.as_deref())?;
+    check_share(args, item_resource.as_deref())?;
+    breaker(args)?;
+    count("--jobs", args.jobs.as_deref(), JOBS_LIMIT)?;
+    let line = line(&reading);
+    ItemFill::parse(&args.command, &work, line)?.with_resource(item_resource.as_deref(), &work, line)?;
+    Ok(())
+}
+
+fn check_share(args: &BatchArgs, item_resource: Option<&str>) -> Result<(), Trouble> {
+    if args.share && args.policy.if_busy.is_some() && item_resource.is_none() {
+        return Err(Trouble::config(
+            "--share and --if-busy: those that share are never busy; leave one of them out",
+        ));
+    }
+    Ok(())
+}
+
+/// What a line is called. Which format it is may be found out later: then a line may be meant.
+fn line(reading: &Reading) -> Option<&str> {
+    match reading.format {
+        Some(Format::Csv | Format::Jsonl) => None,
+        Some(Format::Lines | Format::Nul) | None => Some(reading.field.as_str()),
     }
 }
 
@@ -88,14 +149,10 @@ pub(crate) fn resolve(args: &BatchArgs, around: &Surroundings) -> Result<Resolve
     let what = what(&args.what);
     let due = slot::due(&what, around)?;
     let work = if what.is_more() { plan::work(&job, &what, due.as_ref())? } else { Work::once(job.clone()) };
-    let resource = resource(&job, args.resource.as_deref())?;
+    let (resource, item_resource) = resource(&job, args.resource.as_deref())?;
     let (policy, probe) = plan::policy(&args.policy)?;
     slot::check_remember(&what, policy.remember_ms)?;
-    if args.share && args.policy.if_busy.is_some() {
-        return Err(Trouble::config(
-            "--share and --if-busy: those that share are never busy; leave one of them out",
-        ));
-    }
+    check_share(args, item_resource.as_deref())?;
     let breaker = breaker(args)?;
     let jobs = count("-j", args.jobs.as_deref(), JOBS_LIMIT)?.unwrap_or(1);
     if args.command.is_empty() {
@@ -103,14 +160,11 @@ pub(crate) fn resolve(args: &BatchArgs, around: &Surroundings) -> Result<Resolve
             "no command: write it after --, as in: semel batch posts.jsonl --job posts --key slug -- ./publish.sh {slug}",
         ));
     }
-    // which format it is may be found out later: then a line may be meant
-    let line = match reading.format {
-        Some(Format::Csv | Format::Jsonl) => None,
-        Some(Format::Lines | Format::Nul) | None => Some(reading.field.as_str()),
-    };
-    ItemFill::parse(&args.command, &work, line)?;
+    let line = line(&reading);
+    ItemFill::parse(&args.command, &work, line)?.with_resource(item_resource.as_deref(), &work, line)?;
     check_files(args, &from)?;
-    let command = plan::program(&args.command, around)?;
+    let site = Site::new(job.as_str(), &args.place, around)?;
+    let command = plan::program_at(&args.command, around, site)?;
     let as_run = RunArgs {
         job: Some(job.to_string()),
         what,
@@ -119,6 +173,7 @@ pub(crate) fn resolve(args: &BatchArgs, around: &Surroundings) -> Result<Resolve
         notify: args.notify.clone(),
         skip_code: args.skip_code,
         command: args.command.clone(),
+        place: args.place.clone(),
         ..RunArgs::default()
     };
     Ok(Resolved {
@@ -129,6 +184,7 @@ pub(crate) fn resolve(args: &BatchArgs, around: &Surroundings) -> Result<Resolve
         jobs,
         share: args.share,
         resource,
+        item_resource,
         breaker,
         policy,
         probe,
@@ -223,15 +279,12 @@ fn delimiter(args: &InputArgs) -> Result<Option<u8>, Trouble> {
     }
 }
 
-/// The batch's resource.
-fn resource(job: &Name, text: Option<&str>) -> Result<Name, Trouble> {
+/// The batch's resource, and what its items name: a placeholder makes it theirs.
+fn resource(job: &Name, text: Option<&str>) -> Result<(Name, Option<String>), Trouble> {
     match text {
-        None => Ok(job.clone()),
-        Some(text) if text.contains(['{', '}']) => Err(Trouble::config(format!(
-            "--resource {}: items have no resources of their own; write a plain name, and hold what an item needs inside it: semel lease hold",
-            quoted(text)
-        ))),
-        Some(text) => name("--resource", text),
+        None => Ok((job.clone(), None)),
+        Some(text) if text.contains(['{', '}']) => Ok((job.clone(), Some(text.to_owned()))),
+        Some(text) => Ok((name("--resource", text)?, None)),
     }
 }
 

@@ -51,6 +51,10 @@ fn little_is_needed() {
     assert_eq!((batch.from, batch.jobs, batch.breaker), (From::Stdin, 1, None));
     assert_eq!((batch.work.to_string(), batch.resource.as_str()), ("posts".to_owned(), "posts"));
     assert_eq!(batch.reading.field, "line");
+    let own = typed("x --job posts --key slug --resource site/{site} --share --if-busy fail -- true {slug}")
+        .unwrap();
+    assert_eq!((own.resource.as_str(), own.item_resource.as_deref()), ("posts", Some("site/{site}")));
+
     let lines = typed("- --job posts --format lines --field url --resource site -- true {}").unwrap();
     assert_eq!(lines.reading.keys.fields.first().unwrap().name(), "url");
     assert_eq!(lines.resource.as_str(), "site");
@@ -108,8 +112,8 @@ fn what_makes_no_sense_is_said_before_anything_is_opened() {
             "--resource \"a//b\": has an empty segment at character 3; write single slashes, none at the ends",
         ),
         (
-            "x --job p --key a --resource {site}",
-            "--resource \"{site}\": items have no resources of their own; write a plain name, and hold what an item needs inside it: semel lease hold",
+            "x --job p --key a --resource site-{plan.x}",
+            "--resource: {plan.x}: a batch has no plan; write {item.plan.x} for a field of the items",
         ),
         (
             "x --job p --key a --share --if-busy fail",

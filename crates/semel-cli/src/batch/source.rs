@@ -10,8 +10,9 @@ use semel::engine::batch::{Bad, Doer, Item as Known, ItemIn, ItemSource};
 use semel::engine::desk::Desk;
 use semel::engine::{Begin, Caught, NotStarted, Probed, Task, TaskEnd};
 use semel_core::work::Work;
+use semel_supervise::Keepers;
 use serde_json::{Value, json};
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
 use super::fill::ItemFill;
 use super::input::{From, Items, Next, Reading};
@@ -22,15 +23,16 @@ use crate::out::Voice;
 use crate::plan::{Probe, Program, Surroundings};
 use crate::task::CommandTask;
 
-/// How many items are read ahead.
+/// How many items are read ahead, and how many bytes of them.
 const AHEAD: usize = 256;
+const AHEAD_BYTES: u32 = 4 * 1024 * 1024;
 
 type Ready = Result<ItemIn<Item>, Bad>;
 
 /// The items of an input, read by a thread of its own: a pipe that has nothing to say for an hour must not keep the
 /// heartbeat, the signals and the outcomes of what is under way. The thread ends with the input, or with the process.
 pub(crate) struct Source {
-    ahead: mpsc::Receiver<Ready>,
+    ahead: Ahead,
     from: From,
     reading: Reading,
     /// What is asked of each item: one that lacks it is no item of this batch.
@@ -60,11 +62,27 @@ struct Wanted {
     fill: ItemFill,
 }
 
-fn read_ahead(mut items: Items, wanted: Wanted) -> std::io::Result<mpsc::Receiver<Ready>> {
+type Ahead = mpsc::Receiver<(Ready, OwnedSemaphorePermit)>;
+
+fn read_ahead(mut items: Items, wanted: Wanted) -> std::io::Result<Ahead> {
     let (to, ahead) = mpsc::channel(AHEAD);
+    // a thread of its own may wait where it likes: it has a runtime for nothing else
+    let waiting = tokio::runtime::Builder::new_current_thread().build()?;
+    let room = Arc::new(Semaphore::new(AHEAD_BYTES as usize));
     std::thread::Builder::new().name("input".to_owned()).spawn(move || {
         while let Some(next) = items.next() {
-            if to.blocking_send(ready(next, items.keys(), &wanted)).is_err() {
+            let ready = ready(next, items.keys(), &wanted);
+            let bytes = ready.as_ref().map_or(256, |item| item.bytes);
+            let bytes = u32::try_from(bytes).unwrap_or(AHEAD_BYTES).min(AHEAD_BYTES);
+            let sent = waiting.block_on(async {
+                let permit = tokio::select! {
+                    permit = Arc::clone(&room).acquire_many_owned(bytes) => permit.ok()?,
+                    // nobody wants more
+                    () = to.closed() => return None,
+                };
+                to.send((ready, permit)).await.ok()
+            });
+            if sent.is_none() {
                 return;
             }
         }
@@ -75,15 +93,27 @@ fn read_ahead(mut items: Items, wanted: Wanted) -> std::io::Result<mpsc::Receive
 fn ready(next: Next, keys: &Keys, wanted: &Wanted) -> Ready {
     match next {
         Next::Item(item) => {
-            match wanted.fill.check_item(&wanted.batch, &item).and_then(|()| item.payload(keys)) {
-                Ok(payload) => {
-                    Ok(ItemIn { fields: item.key.clone(), payload, line: line(item.at), data: item })
-                }
+            let (fill, batch) = (&wanted.fill, &wanted.batch);
+            let checked = fill.check_item(batch, &item).and_then(|()| fill.resource(batch, &item));
+            match checked.and_then(|resource| Ok((resource, item.payload(keys)?))) {
+                Ok((resource, payload)) => Ok(ItemIn {
+                    fields: item.key.clone(),
+                    payload,
+                    resource,
+                    line: line(item.at),
+                    bytes: weight(&item),
+                    data: item,
+                }),
                 Err(fault) => Err(bad(&fault)),
             }
         }
         Next::Bad(fault) | Next::Broken(fault) => Err(bad(&fault)),
     }
+}
+
+/// What an item takes in memory, roughly: as it stood, and its fields beside it.
+fn weight(item: &Item) -> usize {
+    item.raw.len().saturating_mul(2).saturating_add(256)
 }
 
 fn line(at: At) -> Option<u64> {
@@ -101,7 +131,7 @@ impl ItemSource for Source {
 
     async fn next(&mut self) -> Option<Ready> {
         // the runtime's own turns would cut the pages short
-        tokio::task::unconstrained(self.ahead.recv()).await
+        tokio::task::unconstrained(self.ahead.recv()).await.map(|(ready, _)| ready)
     }
 
     fn restart(&mut self) -> bool {
@@ -129,6 +159,7 @@ pub(crate) struct Commands<'a> {
     pub(crate) stdin: bool,
     pub(crate) joblog: Option<Joblog>,
     pub(crate) voice: Voice,
+    pub(crate) keepers: Keepers,
 }
 
 impl Commands<'_> {
@@ -151,7 +182,8 @@ impl<'a> Doer<Item> for Commands<'a> {
         }
         let program = Program { argv, ..self.program.clone() };
         let task = CommandTask::new(program, self.probe.clone(), self.around, &self.state_dir, self.voice);
-        ItemTask::Command(Box::new(task.for_item(&known.key, known.data.text().into_owned(), self.stdin)))
+        let text = known.data.text().into_owned();
+        ItemTask::Command(Box::new(task.for_item(&known.key, text, self.stdin, self.keepers.clone())))
     }
 }
 

@@ -1,10 +1,14 @@
 //! `semel batch`: items from a file or a stream, each done once.
 
-use semel::engine::Engine;
-use semel::engine::batch::{BatchEvent, BatchPlan, BatchReport, Batched, Fate, Item as Known, Stopped};
+use semel::engine::batch::{
+    BatchEvent, BatchPlan, BatchReport, Batched, Fate, Item as Known, RUNNERS_LIMIT, Stopped,
+};
+use semel::engine::{Engine, Report};
 use semel_core::name::Name;
+use semel_core::policy::IfBusy;
 use semel_core::record::RecordKey;
 use semel_core::story::ended;
+use semel_supervise::Keepers;
 use serde_json::{Value, json};
 
 use super::find::{ledger, words};
@@ -16,7 +20,7 @@ use crate::batch::input::Next;
 use crate::batch::item::Item;
 use crate::batch::joblog::Joblog;
 use crate::batch::progress::{Counts, Progress, Watcher};
-use crate::batch::resolve::{Resolved, resolve};
+use crate::batch::resolve::{Resolved, resolve, with_file};
 use crate::batch::source::{Commands, Source};
 use crate::notify::{self, send};
 use crate::out::{Voice, print, print_json};
@@ -26,7 +30,7 @@ use crate::trouble::Trouble;
 use crate::{definition, exit, runtime};
 
 pub(crate) fn run(common: &Common, args: &BatchArgs, around: &Surroundings) -> Result<u8, Trouble> {
-    let batch = resolve(args, around)?;
+    let batch = resolve(&*with_file(common, args, around)?, around)?;
     if batch.dry_run {
         return dry_run(common, &batch, around);
     }
@@ -68,6 +72,7 @@ pub(crate) fn run(common: &Common, args: &BatchArgs, around: &Surroundings) -> R
         stdin: batch.stdin,
         joblog,
         voice,
+        keepers: Keepers::default(),
     };
     let runtime = runtime()?;
     let report = runtime.block_on(async {
@@ -82,6 +87,15 @@ pub(crate) fn run(common: &Common, args: &BatchArgs, around: &Surroundings) -> R
         BatchReport::Ran(batched) => batched,
         BatchReport::NotRun(report) => {
             let code = exit::code(&report, batch.skip_code);
+            if let (true, Report::Yielded(busy) | Report::Busy(busy)) = (batch.share, &report)
+                && busy.resource != batch.resource
+            {
+                let why = format!(
+                    "{} not run: {RUNNERS_LIMIT} runners share it already, and there are never more",
+                    batch.work
+                );
+                watch.say(&why);
+            }
             watch.progress.aside(|| speak(&voice, &batch.work.to_string(), &report, code));
             return Ok(code);
         }
@@ -209,6 +223,10 @@ impl Watch {
                 self.counts.left += 1;
                 ("busy", None)
             }
+            Fate::Held => {
+                self.counts.held += 1;
+                ("held", None)
+            }
             Fate::Interrupted => {
                 self.counts.left += 1;
                 ("interrupted", None)
@@ -242,7 +260,11 @@ impl Watch {
         let Watch { voice, counts, .. } = self;
         let job = batch.work.job();
         let line = self.progress.finish(&counts, now_ms);
-        let code = exit::of_batch(&counts, &batched.stopped);
+        let code = match exit::of_batch(&counts, &batched.stopped) {
+            0 if counts.held > 0 && batch.policy.if_busy == IfBusy::Fail => exit::BUSY,
+            0 if counts.held > 0 => batch.skip_code,
+            code => code,
+        };
         if let Some(why) = stopped(&batched.stopped) {
             voice.say(&format!("{job}: {why}"));
         }
@@ -286,6 +308,7 @@ fn report(batch: &Resolved, counts: &Counts, batched: &Batched, code: u8) -> Val
         "done": counts.done, "skipped": counts.skipped, "failed": counts.failed,
         "quarantined": counts.quarantined, "in_doubt": counts.in_doubt, "duplicates": counts.duplicates,
         "mismatched": counts.mismatched, "wrong": counts.wrong, "left": counts.left,
+        "held": counts.held,
         "commits": batched.commits, "stopped": stopped(&batched.stopped),
         "took_ms": u64::try_from(batched.took.as_millis()).unwrap_or(u64::MAX),
     })

@@ -1,7 +1,9 @@
 //! `semel doctor`: try the store and this machine, and say what is wrong and how to mend it.
 
+use std::borrow::Cow;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anstyle::AnsiColor;
@@ -9,6 +11,7 @@ use clap::Args;
 use semel::engine::Engine;
 use semel::engine::proof::Proof;
 use semel::store::sqlite::Sqlite;
+use semel::store::{Address, Finding, Grade};
 use semel_supervise::{Contain, Containment, Output, Spec, Stdin, Tree};
 use serde_json::json;
 
@@ -51,19 +54,30 @@ pub(super) struct Check {
     name: &'static str,
     level: Level,
     what: String,
-    mend: &'static str,
+    mend: Cow<'static, str>,
+}
+
+impl From<Finding> for Check {
+    fn from(finding: Finding) -> Check {
+        let level = match finding.grade {
+            Grade::Good => Level::Good,
+            Grade::Note => Level::Note,
+            Grade::Wrong => Level::Wrong,
+        };
+        Check { name: finding.name, level, what: finding.what, mend: finding.mend.into() }
+    }
 }
 
 pub(super) fn good(name: &'static str, what: impl Into<String>) -> Check {
-    Check { name, level: Level::Good, what: what.into(), mend: "" }
+    Check { name, level: Level::Good, what: what.into(), mend: "".into() }
 }
 
 pub(super) fn note(name: &'static str, what: impl Into<String>, mend: &'static str) -> Check {
-    Check { name, level: Level::Note, what: what.into(), mend }
+    Check { name, level: Level::Note, what: what.into(), mend: mend.into() }
 }
 
 pub(super) fn wrong(name: &'static str, what: impl Into<String>, mend: &'static str) -> Check {
-    Check { name, level: Level::Wrong, what: what.into(), mend }
+    Check { name, level: Level::Wrong, what: what.into(), mend: mend.into() }
 }
 
 pub(crate) fn run(common: &Common, args: &DoctorArgs, around: &Surroundings) -> Result<u8, Trouble> {
@@ -78,18 +92,24 @@ pub(crate) fn run(common: &Common, args: &DoctorArgs, around: &Surroundings) -> 
         doctor_notify::examine(common, name, around)?.into_iter().for_each(|check| report.add(check));
         return Ok(report.end());
     }
-    let path = plan::sqlite_path(&plan::store_url(common, around)?)?;
+    let address = plan::address(common, around)?;
     let mut report = Report { json: common.json, wrong: 0 };
     let runtime = runtime()?;
-    let opened = match plan::open_sqlite(common, around) {
-        Ok(store) => {
-            let engine = plan::engine_on(store.clone());
-            runtime.block_on(examine(&store, &engine, &mut report));
-            Ok(())
-        }
-        Err(Trouble { line, .. }) => {
-            report.add(wrong("store", format!("{} cannot be opened: {line}", path.display()), ""));
-            Err(())
+    let opened = match &address {
+        Address::Sqlite(path) => match Sqlite::open_in_place(path) {
+            Ok(store) => {
+                let store = Arc::new(store);
+                runtime.block_on(examine(&store, &plan::engine_on(store.clone()), &mut report));
+                Ok(())
+            }
+            Err(why) => {
+                report.add(wrong("store", format!("{} cannot be opened: {why}", path.display()), ""));
+                Err(())
+            }
+        },
+        _ => {
+            let engine = plan::engine_on(plan::open(common, around)?);
+            runtime.block_on(examine_service(&engine, &mut report))
         }
     };
     machine(around).into_iter().for_each(|check| report.add(check));
@@ -128,8 +148,29 @@ impl Report {
             return;
         }
         let mend = if mend.is_empty() { String::new() } else { format!("; {mend}") };
-        print(&format!("{} {name:12}{}{mend}", styled(style, sign), clean(&what)));
+        print(&format!("{} {name:11} {}{mend}", styled(style, sign), clean(&what)));
     }
+}
+
+/// A store that is not embedded: what it says of itself, then what it is proven to do.
+async fn examine_service(engine: &Engine, report: &mut Report) -> Result<(), ()> {
+    match engine.store.examine().await {
+        Err(why) => {
+            report.add(wrong("store", why.to_string(), ""));
+            return Err(());
+        }
+        Ok(findings) => findings.into_iter().for_each(|finding| report.add(Check::from(finding))),
+    }
+    prove(engine, "see what the store says of itself above, and its page in the docs", report).await;
+    Ok(())
+}
+
+async fn prove(engine: &Engine, mend: &'static str, report: &mut Report) {
+    match engine.prove().await {
+        Err(why) => report.add(wrong("promises", format!("the store could not be tried out: {why}"), mend)),
+        Ok(proof) => promises(&proof).into_iter().for_each(|check| report.add(check)),
+    }
+    report.add(records(engine).await);
 }
 
 async fn examine(store: &Sqlite, engine: &Engine, report: &mut Report) {
@@ -160,15 +201,7 @@ async fn examine(store: &Sqlite, engine: &Engine, report: &mut Report) {
             ));
         }
     }
-    match engine.prove().await {
-        Err(why) => report.add(wrong(
-            "promises",
-            format!("the store could not be tried out: {why}"),
-            "free the disk, or give another path",
-        )),
-        Ok(proof) => promises(&proof).into_iter().for_each(|check| report.add(check)),
-    }
-    report.add(records(engine).await);
+    prove(engine, "free the disk, or give another path", report).await;
 }
 
 fn promises(proof: &Proof) -> [Check; 4] {

@@ -25,8 +25,10 @@ pub(crate) fn words() -> Words<'static> {
 
 /// The engine on the ledger, or on an empty one in memory if there is none yet: looking must not make one.
 pub(crate) fn ledger(common: &Common, around: &Surroundings) -> Result<Engine, Trouble> {
-    let path = plan::sqlite_path(&plan::store_url(common, around)?)?;
-    if std::fs::symlink_metadata(&path).is_err_and(|why| why.kind() == std::io::ErrorKind::NotFound) {
+    let address = plan::address(common, around)?;
+    if let Some(path) = address.path()
+        && std::fs::symlink_metadata(path).is_err_and(|why| why.kind() == std::io::ErrorKind::NotFound)
+    {
         if !common.json {
             Voice::new(common)
                 .say(&format!("there is no ledger at {} yet: nothing has run with it", path.display()));

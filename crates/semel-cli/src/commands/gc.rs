@@ -1,20 +1,19 @@
 //! `semel gc`: remove what is past its time, and tidy the store.
 
 use std::collections::BTreeSet;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, UNIX_EPOCH};
 
-use semel::clock::boottime;
 use semel::engine::Engine;
 use semel::engine::sweep::Swept;
+use semel::store::Address;
 use semel::store::sqlite::Sqlite;
 use semel_core::token::Nonce;
 use serde_json::json;
 
 use crate::args::{Common, GcArgs};
 use crate::neighbours::RUN_VAR;
-use crate::out::{Voice, print, print_json};
+use crate::out::{Ticker, Voice, print, print_json};
 use crate::plan::{self, Surroundings};
 use crate::runtime;
 use crate::table::clean;
@@ -25,31 +24,38 @@ use crate::trouble::Trouble;
 const SCRATCH_AGE: Duration = Duration::from_secs(24 * 3600);
 /// The most of them that one gc looks at.
 const SCRATCH_MOST: usize = 10_000;
-const QUIET: Duration = Duration::from_secs(1);
 
 pub(crate) fn run(common: &Common, args: &GcArgs, around: &Surroundings) -> Result<u8, Trouble> {
-    let path = plan::sqlite_path(&plan::store_url(common, around)?)?;
-    if !path.exists() {
+    let address = plan::address(common, around)?;
+    if let Some(path) = address.path().filter(|path| !path.exists()) {
         Voice::new(common).say(&format!("there is no ledger at {} yet: nothing to tidy", path.display()));
         return Ok(0);
     }
-    let store = plan::open_sqlite(common, around)?;
-    let engine = plan::engine_on(store.clone());
-    runtime()?.block_on(tidy(common, args, around, &store, &engine))
+    let runtime = runtime()?;
+    if let (Some(to), Address::Sqlite(path)) = (&args.backup, &address) {
+        runtime.block_on(Sqlite::open_in_place(path)?.backup(to))?;
+    } else if args.backup.is_some() {
+        return Err(Trouble::config(
+            "--backup is for sqlite: back this store up with its own means, or copy it with: semel store copy",
+        ));
+    }
+    let engine = plan::engine_on(plan::open(common, around)?);
+    runtime.block_on(tidy(common, args, around, &engine, &address))
 }
 
 async fn tidy(
     common: &Common,
     args: &GcArgs,
     around: &Surroundings,
-    store: &Sqlite,
     engine: &Engine,
+    address: &Address,
 ) -> Result<u8, Trouble> {
-    if let Some(to) = &args.backup {
-        store.backup(to).await?;
-    }
-    let mut progress = Progress::new(Voice::new(common));
-    let swept = engine.sweep(args.dry_run, &mut |swept| progress.tell(swept)).await;
+    let mut progress = Ticker::new(Voice::new(common));
+    let mut told = |swept: &Swept| {
+        let removed = swept.notes + swept.attempts + swept.forgotten + swept.outputs;
+        progress.tell(|| format!("{} records, {removed} past their time … ", swept.looked_at));
+    };
+    let swept = engine.sweep(args.dry_run, &mut told).await;
     progress.end();
     let swept = swept?;
     let runs = plan::private_dir(common, around)?.join("run");
@@ -58,14 +64,18 @@ async fn tidy(
     if !args.dry_run {
         semel_supervise::remove_stale_leaves();
         scratch = stale.iter().filter(|path| remove(path)).count();
-        store.checkpoint().await?;
+        engine.store.tidy().await?;
     }
-    let facts = store.facts().await?;
+    let bytes = match address {
+        Address::Sqlite(path) => Some(Sqlite::open_in_place(path)?.facts().await?),
+        _ => None,
+    };
+    let bytes = bytes.map(|facts| (facts.bytes, facts.wal_bytes)).unzip();
     if common.json {
         print_json(json!({
             "kind": "gc", "dry_run": args.dry_run, "looked_at": swept.looked_at, "notes": swept.notes,
             "attempts": swept.attempts, "forgotten": swept.forgotten, "traces": swept.traces, "outputs": swept.outputs, "result_files": scratch,
-            "unreadable": swept.unreadable, "backup": args.backup, "bytes": facts.bytes, "wal_bytes": facts.wal_bytes,
+            "unreadable": swept.unreadable, "backup": args.backup, "bytes": bytes.0, "wal_bytes": bytes.1,
         }));
     } else {
         tell(args, &swept, scratch);
@@ -164,35 +174,4 @@ fn nonces_of_processes() -> BTreeSet<Nonce> {
     };
     let processes = processes.filter_map(Result::ok).filter(is_process);
     processes.filter_map(|entry| std::fs::read(entry.path().join("environ")).ok().and_then(nonce)).collect()
-}
-
-/// A line on the terminal, once it takes longer than a moment.
-struct Progress {
-    voice: Voice,
-    begun: Duration,
-    told: Option<Duration>,
-}
-
-impl Progress {
-    fn new(voice: Voice) -> Progress {
-        Progress { voice, begun: boottime(), told: None }
-    }
-
-    fn tell(&mut self, swept: &Swept) {
-        const EVERY: Duration = Duration::from_millis(200);
-        let now = boottime();
-        let early = now.saturating_sub(self.begun) < QUIET
-            || self.told.is_some_and(|told| now.saturating_sub(told) < EVERY);
-        if self.voice.terminal && !self.voice.json && !early {
-            self.told = Some(now);
-            let removed = swept.notes + swept.attempts + swept.forgotten + swept.outputs;
-            let _ = write!(anstream::stderr(), "\r{} records, {removed} past their time … ", swept.looked_at);
-        }
-    }
-
-    fn end(&self) {
-        if self.told.is_some() {
-            let _ = write!(anstream::stderr(), "\r{:60}\r", "");
-        }
-    }
 }

@@ -17,11 +17,18 @@ pub(crate) fn run(common: &Common, args: &LsArgs, around: &Surroundings) -> Resu
     let job = args.job.as_deref().map(|job| name("--job", job)).transpose()?;
     let engine = ledger(common, around)?;
     let mut newest = Newest::new(args.limit);
-    let unreadable = runtime()?.block_on(each(&engine, job.as_ref(), &mut |listed| {
+    let mut take = |listed: Listed| {
         if wanted(args, listed.condition) {
             newest.push(listed.seen.value.changed_ms, listed);
         }
-    }))?;
+    };
+    // items may be millions: all of them are listed only by their job, or by their state
+    let with_items = job.is_none() && (args.state.is_some() || args.needs_me);
+    let runtime = runtime()?;
+    let mut unreadable = runtime.block_on(each(&engine, job.as_ref(), &mut take))?;
+    if with_items {
+        unreadable.add(runtime.block_on(each_item(&engine, &mut take))?);
+    }
     let voice = Voice::new(common);
     unreadable.say(voice);
     let (count, left_out) = (newest.count, newest.left_out());
@@ -70,6 +77,11 @@ pub(crate) struct Unreadable {
 }
 
 impl Unreadable {
+    fn add(&mut self, others: Unreadable) {
+        self.count += others.count;
+        self.first = self.first.take().or(others.first);
+    }
+
     /// Say it, if there are any.
     pub(crate) fn say(&self, voice: Voice) {
         match (self.count, &self.first) {
@@ -92,6 +104,21 @@ pub(crate) async fn each(
         page.entries.into_iter().for_each(&mut *take);
         unreadable.count += page.unreadable.len() as u64;
         unreadable.first = unreadable.first.or_else(|| page.unreadable.first().map(ToString::to_string));
+        from = page.next;
+        if from.is_none() {
+            return Ok(unreadable);
+        }
+    }
+}
+
+/// Every item of all jobs.
+async fn each_item(engine: &Engine, take: &mut dyn FnMut(Listed)) -> Result<Unreadable, Trouble> {
+    let (mut unreadable, mut from) = (Unreadable::default(), None);
+    loop {
+        let page = engine.items(from.as_ref()).await?;
+        page.entries.into_iter().for_each(&mut *take);
+        let first = page.unreadable.first().map(ToString::to_string);
+        unreadable.add(Unreadable { count: page.unreadable.len() as u64, first });
         from = page.next;
         if from.is_none() {
             return Ok(unreadable);

@@ -3,6 +3,7 @@
 pub(crate) mod advise;
 pub(crate) mod backfill;
 pub(crate) mod batch;
+pub(crate) mod chaos;
 pub(crate) mod check;
 pub(crate) mod commit_trailer;
 pub(crate) mod completions;
@@ -33,5 +34,7 @@ pub(crate) mod run;
 pub(crate) mod show;
 pub(crate) mod status;
 pub(crate) mod step;
+pub(crate) mod store;
+pub(crate) mod torture;
 pub(crate) mod why;
 pub(crate) mod write;

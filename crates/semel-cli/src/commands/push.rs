@@ -23,7 +23,7 @@ use crate::trouble::Trouble;
     override_usage = "semel push [OPTIONS] [REMOTE [REFSPEC]...]",
     after_help = "A commit is known as this run's by its trailer. Make it with: git commit --trailer \"$(semel commit-trailer)\"\n\
 \n\
-Exit codes: 0 pushed, or there already from an earlier attempt; 75 overtaken again and again under the same lease; \
+Exit codes: 0 pushed, or there already from an earlier attempt; 75 overtaken again and again under the same lease, or a lock stayed on the remote; \
 77 the token is stale, nothing was pushed; 78 wrong usage, no trailer, or a remote that cannot be fenced; \
 79 the fence is damaged; 1 git, a hook or the remote refused it, or whether it arrived is unknown (push again: \
 it will not land twice)."

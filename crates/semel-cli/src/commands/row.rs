@@ -23,7 +23,7 @@ pub(crate) struct Row<'a> {
     engine: &'a Engine,
     away: Option<&'a Away>,
     voice: Voice,
-    runtime: Runtime,
+    runtime: &'static Runtime,
     signals: Heard,
     keep_going: bool,
     /// The lease that the last one left for the next.

@@ -22,6 +22,9 @@ use crate::{exit, runtime};
 
 /// Run it.
 pub(crate) fn run(common: &Common, args: &RunArgs, around: &Surroundings) -> Result<u8, Trouble> {
+    if let Some(place) = &args.crash_at {
+        semel::crash::arm(place);
+    }
     let args = &*plan::with_file(common, args, around)?;
     let voice = Voice::new(common);
     if args.rehearse {

@@ -40,6 +40,8 @@ struct Status {
     drifted: Newest<String>,
     /// Lanes that do not deliver, each with why.
     broken: BTreeMap<String, String>,
+    /// Items of batches, by job and state.
+    items: BTreeMap<Name, BTreeMap<String, u64>>,
     unreadable: Unreadable,
 }
 
@@ -121,7 +123,8 @@ async fn look(engine: &Engine) -> Result<Status, Trouble> {
         }
     }
     let broken = broken_lanes(engine).await?;
-    Ok(Status { counts, running, needs_person, failed, held, suppressed, drifted, broken, unreadable })
+    let items = engine.count_items().await?;
+    Ok(Status { counts, running, needs_person, failed, held, suppressed, drifted, broken, items, unreadable })
 }
 
 async fn broken_lanes(engine: &Engine) -> Result<BTreeMap<String, String>, Trouble> {
@@ -164,7 +167,8 @@ impl Status {
             "kind": "status", "counts": counts,
             "suppressed": { "done": done, "running": running, "busy": busy, "last_ms": last_ms },
             "running": list(self.running), "needs_person": list(self.needs_person), "failed": list(self.failed),
-            "held": held, "drifted": self.drifted.into_vec(), "broken_lanes": self.broken, "unreadable": self.unreadable.count,
+            "held": held, "drifted": self.drifted.into_vec(), "broken_lanes": self.broken,
+            "items": self.items, "unreadable": self.unreadable.count,
         })
     }
 
@@ -200,6 +204,9 @@ impl Status {
             }
             print("");
         }
+        if !self.items.is_empty() {
+            tell_items(&self.items);
+        }
         let head = match (idle, well) {
             _ if !known => "",
             (true, true) => "nothing is running, nothing needs you; ",
@@ -213,6 +220,17 @@ impl Status {
 
 fn heading(text: &str) {
     print(&styled(Style::new().bold(), text));
+}
+
+fn tell_items(items: &BTreeMap<Name, BTreeMap<String, u64>>) {
+    heading("Items");
+    for (job, counts) in items.iter().take(SHOWN) {
+        let parts: Vec<String> =
+            counts.iter().map(|(state, count)| format!("{count} {}", state.replace('_', " "))).collect();
+        print(&format!("  {job}: {}", parts.join(", ")));
+    }
+    more((items.len().saturating_sub(SHOWN)) as u64, "semel ls --job JOB");
+    print("");
 }
 
 fn more(left_out: u64, how: &str) {

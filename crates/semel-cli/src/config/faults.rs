@@ -31,6 +31,8 @@ pub(crate) enum Of {
     Lane(String),
     /// This job.
     Job(String),
+    /// This batch.
+    Batch(String),
 }
 
 impl Fault {

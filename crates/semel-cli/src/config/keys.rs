@@ -89,7 +89,7 @@ pub(crate) enum Given {
 }
 
 impl Given {
-    fn text(&self) -> Option<String> {
+    pub(super) fn text(&self) -> Option<String> {
         if let Given::Text(text) = self { Some(text.clone()) } else { None }
     }
 
@@ -189,6 +189,7 @@ pub(crate) const NO_KEYS: &[(&str, &str)] = &[
     ("config", "it says where the file is"),
     ("scheduled-for", "the scheduler says it, each time"),
     ("rehearse", "how one invocation is made"),
+    ("crash-at", "how semel chaos ends one invocation"),
     ("json", "how one invocation is told"),
     ("verbose", "how one invocation is told"),
 ];

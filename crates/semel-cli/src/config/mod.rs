@@ -19,6 +19,7 @@ use std::path::{Path, PathBuf};
 use crate::args::RunArgs;
 use crate::trouble::Trouble;
 
+pub(crate) mod batches;
 pub(crate) mod faults;
 pub(crate) mod keys;
 pub(crate) mod lanes;
@@ -30,6 +31,10 @@ mod values;
 
 #[cfg(test)]
 mod any_text_tests;
+#[cfg(test)]
+mod batches_tests;
+#[cfg(test)]
+mod fuzz_tests;
 #[cfg(test)]
 mod tests;
 
@@ -53,6 +58,8 @@ pub(crate) struct Config {
     defaults: Vec<(&'static Key, Given)>,
     /// By their names, those with faults included.
     pub(crate) jobs: Vec<Job>,
+    /// The same, of batches.
+    pub(crate) batches: Vec<Job>,
     /// All that is wrong, from top to bottom.
     pub(crate) faults: Vec<Fault>,
 }
@@ -104,6 +111,8 @@ pub(crate) struct Place {
     pub(crate) env: Vec<(String, Reference)>,
     /// Who is told.
     pub(crate) notices: Notices,
+    /// What only a batch has.
+    pub(crate) batch: batches::BatchTable,
 }
 
 impl Config {
@@ -127,6 +136,7 @@ impl Config {
         };
         self.refuse(|fault| match &fault.of {
             faults::Of::Job(job) => job == name,
+            faults::Of::Batch(_) => false,
             faults::Of::Lane(lane) => told(lane),
             _ => true,
         })
@@ -142,7 +152,7 @@ impl Config {
 
     /// The variables that hold secrets of the file's own: no command inherits them.
     pub(crate) fn variables(&self) -> impl Iterator<Item = &str> {
-        let keys = self.jobs.iter().flat_map(|job| &job.keys).chain(&self.defaults);
+        let keys = self.jobs.iter().chain(&self.batches).flat_map(|job| &job.keys).chain(&self.defaults);
         let pings = keys.filter_map(|(_, given)| match given {
             Given::Reference(reference) => reference.variable(),
             _ => None,

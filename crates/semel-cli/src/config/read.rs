@@ -9,13 +9,15 @@ use toml::de::{DeTable, DeValue};
 use super::faults::{Fault, Lines, Of, nearest};
 use super::keys::{Given, KEYS, Key, Scope};
 use super::values::{self, Wrong, found, wrong};
-use super::{Config, Job, Reference, lanes};
+use super::{Config, Job, Reference, batches, lanes};
 use crate::args::RunArgs;
+use crate::batch::args::BatchArgs;
+use crate::batch::resolve;
 use crate::plan;
 use crate::trouble::Trouble;
 
 /// What may stand at the top.
-const TOP: [&str; 4] = ["store", "defaults", "notify", "jobs"];
+const TOP: [&str; 5] = ["store", "defaults", "notify", "jobs", "batches"];
 
 /// The most faults that are told: a file that is no TOML at all has one on every line.
 const FAULTS_MOST: usize = 100;
@@ -46,6 +48,7 @@ impl Config {
             lanes: Vec::new(),
             defaults: Vec::new(),
             jobs: Vec::new(),
+            batches: Vec::new(),
             faults: Vec::new(),
         };
         // what a broken file seems to say is not worth a second opinion
@@ -95,11 +98,17 @@ impl Reader<'_> {
                     Err(wrong) => self.fault(Of::Store, wrong),
                 },
                 ("defaults", DeValue::Table(table)) => {
-                    config.defaults = self.keys(table, &Of::All, Scope::Policy);
+                    let all: Vec<&'static Key> = KEYS.iter().collect();
+                    config.defaults = self.keys(table, &Of::All, Scope::Policy, &all);
                 }
                 ("jobs", DeValue::Table(table)) => {
                     for (name, job) in table {
                         self.job(name, job, config);
+                    }
+                }
+                ("batches", DeValue::Table(table)) => {
+                    for (name, batch) in table {
+                        self.batch(name, batch, config);
                     }
                 }
                 ("notify", DeValue::Table(table)) => {
@@ -115,7 +124,7 @@ impl Reader<'_> {
                     let text = "notify: at the top it is a table, as in [notify.ops]; whom a job tells stands under [jobs.NAME] or [defaults]";
                     self.fault(Of::All, Wrong { secret: true, ..wrong(value.span(), text) });
                 }
-                (name @ ("defaults" | "jobs"), other) => {
+                (name @ ("defaults" | "jobs" | "batches"), other) => {
                     let text =
                         format!("{name}: found {}: write a table, as in {}", found(other), example(name));
                     self.fault(Of::All, wrong(value.span(), text));
@@ -133,42 +142,83 @@ impl Reader<'_> {
         config: &mut Config,
     ) {
         let of = Of::Job(name.get_ref().to_string());
-        if let Err(why) = Name::new(name.get_ref()) {
-            self.fault(
-                of.clone(),
-                wrong(name.span(), format!("{:?} is no name of a job: {why}", name.get_ref())),
-            );
+        let keys: Vec<&'static Key> = KEYS.iter().collect();
+        if let Some(job) = self.table("job", name, value, &of, &keys) {
+            if !job.has("command") {
+                let text = format!(
+                    "job {:?} has no command: write command = [\"./publish.sh\", \"--now\"]",
+                    name.get_ref()
+                );
+                self.fault(of, wrong(name.span(), text));
+            }
+            config.jobs.push(job);
         }
+    }
+
+    fn batch(
+        &mut self,
+        name: &Spanned<std::borrow::Cow<'_, str>>,
+        value: &Spanned<DeValue<'_>>,
+        config: &mut Config,
+    ) {
+        let of = Of::Batch(name.get_ref().to_string());
+        let keys: Vec<&'static Key> = batches::keys().collect();
+        let Some(batch) = self.table("batch", name, value, &of, &keys) else { return };
+        for (key, example) in
+            [("command", "command = [\"./publish.sh\", \"{slug}\"]"), ("items", "items = \"posts.jsonl\"")]
+        {
+            if !batch.has(key) {
+                let text = format!("batch {:?} has no {key}: write {example}", name.get_ref());
+                self.fault(of.clone(), wrong(name.span(), text));
+            }
+        }
+        config.batches.push(batch);
+    }
+
+    /// A table with a name, as far as it is well.
+    fn table(
+        &mut self,
+        kind: &str,
+        name: &Spanned<std::borrow::Cow<'_, str>>,
+        value: &Spanned<DeValue<'_>>,
+        of: &Of,
+        known: &[&'static Key],
+    ) -> Option<Job> {
+        if let Err(why) = Name::new(name.get_ref()) {
+            let text = format!("{:?} is no name of a {kind}: {why}", name.get_ref());
+            self.fault(of.clone(), wrong(name.span(), text));
+        }
+        let tables = if kind == "job" { "jobs" } else { "batches" };
         let DeValue::Table(table) = value.get_ref() else {
             let text = format!(
-                "jobs.{}: found {}: write a table, as in {}",
+                "{tables}.{}: found {}: write a table, as in {}",
                 name.get_ref(),
                 found(value.get_ref()),
-                example("jobs")
+                example(tables)
             );
-            return self.fault(of, wrong(value.span(), text));
+            self.fault(of.clone(), wrong(value.span(), text));
+            return None;
         };
-        let keys = self.keys(table, &of, Scope::Job);
-        if !table.keys().any(|key| key.get_ref() == "command") {
-            let text = format!(
-                "job {:?} has no command: write command = [\"./publish.sh\", \"--now\"]",
-                name.get_ref()
-            );
-            self.fault(of, wrong(name.span(), text));
-        }
-        let known = |key: &str| KEYS.iter().find(|known| known.name == key).map(|known| known.name);
-        let places = table.keys().filter_map(|key| Some((known(key.get_ref())?, key.span()))).collect();
-        config.jobs.push(Job { name: name.get_ref().to_string(), at: name.span(), places, keys });
+        let keys = self.keys(table, of, Scope::Job, known);
+        let named = |key: &str| known.iter().find(|known| known.name == key).map(|known| known.name);
+        let places = table.keys().filter_map(|key| Some((named(key.get_ref())?, key.span()))).collect();
+        Some(Job { name: name.get_ref().to_string(), at: name.span(), places, keys })
     }
 
     /// The keys of a table, those that are well.
-    fn keys(&mut self, table: &DeTable<'_>, of: &Of, scope: Scope) -> Vec<(&'static Key, Given)> {
+    fn keys(
+        &mut self,
+        table: &DeTable<'_>,
+        of: &Of,
+        scope: Scope,
+        all: &[&'static Key],
+    ) -> Vec<(&'static Key, Given)> {
         let mut keys = Vec::new();
         for (key, value) in table {
             let name = key.get_ref().as_ref();
-            let known = KEYS.iter().find(|known| known.name == name);
+            let known = all.iter().copied().find(|known| known.name == name);
             match known {
-                None => self.fault(of.clone(), wrong(key.span(), unknown(name, scope))),
+                None => self.fault(of.clone(), wrong(key.span(), unknown(name, scope, all))),
                 Some(known) if scope == Scope::Policy && known.scope == Scope::Job => {
                     let text = format!(
                         "{name} belongs to one job: write it under [jobs.NAME], not under [defaults]"
@@ -199,10 +249,27 @@ impl Reader<'_> {
                 self.fault(Of::Job(job.name.clone()), wrong(job.place_of(&trouble.line), text));
             }
         }
+        for batch in &config.batches {
+            let is_faulty = |fault: &Fault| {
+                matches!(&fault.of, Of::Batch(name) if *name == batch.name) || fault.of == Of::All
+            };
+            if self.faults.iter().any(is_faulty) {
+                continue;
+            }
+            if let Err(trouble) = resolve::check(&config.filled_batch(batch, &BatchArgs::default())) {
+                let text = format!("batch {:?}: {}", batch.name, as_keys(&trouble.line));
+                self.fault(Of::Batch(batch.name.clone()), wrong(batch.place_of(&trouble.line), text));
+            }
+        }
     }
 }
 
 impl Job {
+    /// Is something said of this key?
+    fn has(&self, key: &str) -> bool {
+        self.places.iter().any(|(name, _)| *name == key)
+    }
+
     /// Where that stands of which this message speaks: the first flag in it that is a key of this job, else its name.
     fn place_of(&self, line: &str) -> std::ops::Range<usize> {
         let flags = line.split("--").skip(1).map(|rest| {
@@ -228,12 +295,19 @@ fn as_keys(line: &str) -> String {
 }
 
 fn example(name: &str) -> &'static str {
-    if name == "defaults" { "[defaults]" } else { "[jobs.publish]" }
+    match name {
+        "defaults" => "[defaults]",
+        "batches" => "[batches.posts]",
+        _ => "[jobs.publish]",
+    }
 }
 
-fn unknown(name: &str, scope: Scope) -> String {
-    let known = || KEYS.iter().filter(|key| scope == Scope::Job || key.scope == scope).map(|key| key.name);
+fn unknown(name: &str, scope: Scope, all: &[&'static Key]) -> String {
+    let known = || all.iter().filter(|key| scope == Scope::Job || key.scope == scope).map(|key| key.name);
     match nearest(name, known()) {
+        _ if KEYS.iter().any(|key| key.name == name) => {
+            format!("{name} is a key of jobs, and means nothing for a batch: leave it out")
+        }
         Some(near) => format!("unknown key {name:?}: did you mean {near:?}?"),
         None if TOP.contains(&name) => {
             format!("{name} stands at the top of the file: write it before the first [table]")
@@ -250,7 +324,7 @@ fn unknown_at_top(name: &str) -> String {
     match nearest(name, TOP.into_iter()) {
         Some(near) => format!("unknown key {name:?}: did you mean {near:?}?"),
         None => format!(
-            "unknown key {name:?}: at the top are store, [defaults], [notify.NAME] and [jobs.NAME]; if it is a job, write [jobs.{name}]"
+            "unknown key {name:?}: at the top are store, [defaults], [notify.NAME], [jobs.NAME] and [batches.NAME]; if it is a job, write [jobs.{name}]"
         ),
     }
 }
@@ -260,9 +334,12 @@ impl Reference {
     fn relative_to(self, folder: &Path) -> Reference {
         match &self {
             Reference::Plain(url) => {
-                match url.strip_prefix("sqlite:").map(|path| path.strip_prefix("//").unwrap_or(path)) {
-                    Some(path) if Path::new(path).is_relative() => match folder.join(path).to_str() {
-                        Some(path) => Reference::Plain(format!("sqlite:{path}")),
+                let on_disk =
+                    ["sqlite:", "dir:"].iter().find_map(|scheme| Some((scheme, url.strip_prefix(scheme)?)));
+                match on_disk.map(|(scheme, path)| (scheme, path.strip_prefix("//").unwrap_or(path))) {
+                    Some((scheme, path)) if Path::new(path).is_relative() => match folder.join(path).to_str()
+                    {
+                        Some(path) => Reference::Plain(format!("{scheme}{path}")),
                         None => self,
                     },
                     _ => self,

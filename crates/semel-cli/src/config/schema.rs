@@ -3,9 +3,11 @@
 use clap::Args;
 use serde_json::{Map, Value, json};
 
+use super::batches;
 use super::keys::{KEYS, Key, Kind, Scope};
 use super::lanes::LANE_KEYS;
 use crate::args::RunArgs;
+use crate::batch::args::BatchArgs;
 
 /// The schema of `semel.toml`, as text.
 pub(crate) fn text() -> String {
@@ -40,6 +42,15 @@ fn schema() -> Value {
                 "additionalProperties": {
                     "type": "object", "additionalProperties": false, "properties": lane(),
                     "oneOf": [{ "required": ["command"] }, { "required": ["webhook"] }],
+                },
+            },
+            "batches": {
+                "description": "Batches by their names: semel batch NAME",
+                "type": "object",
+                "propertyNames": { "pattern": NAME },
+                "additionalProperties": {
+                    "type": "object", "additionalProperties": false, "required": ["command", "items"],
+                    "properties": batch(),
                 },
             },
             "jobs": {
@@ -80,6 +91,12 @@ fn address() -> Value {
 
 fn duration() -> Value {
     json!({ "type": "string", "pattern": DURATION, "examples": ["500ms", "90s", "1h30m", "7d"] })
+}
+
+/// The keys of a batch.
+fn batch() -> Map<String, Value> {
+    let flags = BatchArgs::augment_args(clap::Command::new("batch"));
+    batches::keys().map(|key| (key.name.to_owned(), property(key, &flags))).collect()
 }
 
 /// The keys of a lane.

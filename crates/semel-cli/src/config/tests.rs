@@ -44,7 +44,7 @@ fn unknown_keys_are_refused_with_what_was_meant() {
     assert_eq!(
         faults("\n[publish]\ncommand = \"x\""),
         [
-            "2:2: unknown key \"publish\": at the top are store, [defaults], [notify.NAME] and [jobs.NAME]; if it is a job, write [jobs.publish]"
+            "2:2: unknown key \"publish\": at the top are store, [defaults], [notify.NAME], [jobs.NAME] and [batches.NAME]; if it is a job, write [jobs.publish]"
         ]
     );
     assert_eq!(
@@ -353,7 +353,7 @@ fn the_example_is_right_and_has_every_key() {
     let text = std::fs::read_to_string(path).unwrap();
     assert_eq!(faults(&text), [""; 0]);
     let names = KEYS.iter().map(|key| key.name).chain(lanes::LANE_KEYS.into_iter().map(|(name, _)| name));
-    for name in names {
+    for name in names.chain(batches::keys().map(|key| key.name)) {
         let there = |line: &str| line.trim_start_matches('#').trim_start().starts_with(&format!("{name} = "));
         assert!(text.lines().any(there), "{name} is not in the example");
     }

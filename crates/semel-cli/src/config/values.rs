@@ -360,7 +360,7 @@ pub(super) fn store(value: &Spanned<DeValue<'_>>) -> Result<Reference, Wrong> {
                 "store: found a text that is no address: write store = \"sqlite:/var/lib/semel/ledger.db\"";
             Err(Wrong { secret: true, ..wrong(value.span(), text) })
         }
-        DeValue::String(url) => match plan::sqlite_path(url) {
+        DeValue::String(url) => match plan::read_address(url) {
             Ok(_) => Ok(Reference::Plain(url.to_string())),
             Err(trouble) => {
                 let text = trouble.line.trim_start_matches("--").to_owned();

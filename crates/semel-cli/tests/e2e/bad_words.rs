@@ -309,7 +309,7 @@ fn policies() {
             (&["--payload", "good.json", "--volatile", "a"], "--volatile", "\"a\"", "write /a"),
             (&["--payload", "good.json", "--volatile", "/a~3"], "--volatile", "\"/a~3\"", "write ~0 for '~'"),
             // an address may hold a password: it is not quoted
-            (&["--store", "ledger"], "--store", "--store", "as in --store sqlite:/var/lib/semel/ledger.db"),
+            (&["--store", "ledger"], "--store", "--store", "as in sqlite:/var/lib/semel/ledger.db"),
             (&["--store", "mysql://me:pw@h"], "--store", "\"mysql\"", "use sqlite:PATH"),
             (&["--store", "sqlite:"], "--store", "sqlite:", "write its path, as in"),
         ],

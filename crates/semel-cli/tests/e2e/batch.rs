@@ -98,6 +98,32 @@ fn too_many_failures_need_a_person_who_lets_it_run_again() {
 }
 
 #[test]
+fn status_counts_items_and_those_that_failed_are_listed_without_their_job() {
+    let home = Home::new();
+    home.write("bad", "b\n");
+    home.write("items", "a\nb\nc\n");
+    run(&home, &[], UNLESS_BAD).exits(1);
+    let told = home.ask("status").exits(0).text();
+    assert!(told.contains("posts: 2 done, 1 failed"), "{told}");
+    let told = home.ask("status --json").exits(0).json();
+    assert_eq!((&told["items"]["posts"]["done"], &told["items"]["posts"]["failed"]), (&2.into(), &1.into()));
+    let listed = home.ask("ls --state failed").exits(0).text();
+    assert!(listed.contains("posts;line=b") && !listed.contains("line=a"), "{listed}");
+    assert!(!home.ask("ls").exits(0).text().contains("line="));
+}
+
+#[test]
+fn one_sharer_too_many_says_so() {
+    let home = Home::new();
+    home.write("items", "a\n");
+    let acquire =
+        "for n in $(seq 64); do $SEMEL --store $1 lease acquire posts/runner/$n > /dev/null || exit 1; done";
+    home.launch(home.script(acquire).args(["sh", &home.store()])).end().exits(0);
+    run(&home, &["--share"], "echo $1 >> effects").exits(0).saying("64 runners share it already");
+    assert!(!home.path("effects").exists());
+}
+
+#[test]
 fn retries_are_made_within_a_run() {
     let home = Home::new();
     home.write("items", "a\nb\n");

@@ -95,7 +95,7 @@ fn a_database_of_a_newer_semel() {
     let newer = Connection::open(home.database()).unwrap();
     newer.execute_batch("PRAGMA user_version = 99").unwrap();
     refused(&home, &home.store(), 78, "newer Semel (schema 99");
-    newer.execute_batch("PRAGMA user_version = 1").unwrap();
+    newer.execute_batch("PRAGMA user_version = 2").unwrap();
     drop(newer);
     home.assert_whole();
 }

@@ -6,11 +6,11 @@ use std::process::Command;
 use crate::support::{Home, skipped};
 
 /// A small file system of its own, gone with the test.
-struct Disk(PathBuf);
+pub(crate) struct Disk(PathBuf);
 
 impl Disk {
     /// Where the ledger and the state directory lie.
-    fn new(home: &Home, test: &str) -> Option<Disk> {
+    pub(crate) fn new(home: &Home, test: &str) -> Option<Disk> {
         let path = home.path("store");
         std::fs::create_dir(&path).unwrap();
         let mounted = Command::new("mount")
@@ -47,7 +47,7 @@ impl Disk {
         std::fs::File::options().write(true).open(&path).unwrap().set_len(kept).unwrap();
     }
 
-    fn free(&self) {
+    pub(crate) fn free(&self) {
         std::fs::remove_file(self.0.join("ballast")).unwrap();
     }
 

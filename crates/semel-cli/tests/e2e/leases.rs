@@ -98,7 +98,8 @@ fn show_says_who_holds_it() {
     let json = home.ask("lease show site --json").exits(0).json();
     assert_eq!((&json["v"], &json["held"], &json["token"]), (&1.into(), &true.into(), &1.into()));
     let left = json["left_ms"].as_u64().unwrap();
-    assert!(left > 30_000 && left <= 60_000, "{left}");
+    // a store whose clock is coarse waits a little longer
+    assert!(left > 30_000 && left <= 62_500, "{left}");
     home.ask("lease release site --token 1").exits(0);
     let json = home.ask("lease show site --json").exits(0).json();
     assert_eq!((&json["held"], &json["token"]), (&false.into(), &1.into()), "the counter survives");

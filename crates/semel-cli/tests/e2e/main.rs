@@ -23,9 +23,11 @@
 //! | `plan` | what is decided once, and the same for every attempt |
 //! | `write` | files that refuse a stale holder |
 //! | `push` | fenced pushes to git |
+//! | `torture_git`, `chaos` | the same proofs as users make them, on their own remote and command |
 //! | `schedule`, `year` | slots from schedules; weeks of two unreliable schedulers |
 //! | `advise` | ttl, timeout and grace from what was measured |
 //! | `batch`, `batch_input`, `batch_kills` | items from a file, each once, however often it dies |
+//! | `stores` | other stores by their address; a ledger that is carried over |
 //! | `leases`, `cost` | leases for scripts; syncs and memory |
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
@@ -37,11 +39,14 @@ mod any_words;
 mod arguments;
 mod bad_words;
 mod batch;
+mod batch_adverse;
 mod batch_input;
 mod batch_kills;
+mod batch_resources;
 mod batch_streams;
 #[cfg(feature = "crash-points")]
 mod catch_up;
+mod chaos;
 mod config;
 mod cost;
 mod crash;
@@ -73,8 +78,10 @@ mod stall;
 mod stdio;
 mod steps;
 mod steps_hard;
+mod stores;
 mod support;
 mod terminal;
+mod torture_git;
 #[cfg(feature = "crash-points")]
 mod watching;
 mod write;

@@ -203,8 +203,14 @@ for n in range(120):
 ' && test -e ok";
     let first = home.run("--job j --once", script).exits(1);
     std::fs::write(home.path("ok"), "").unwrap();
-    // at most 40 MB for the step and for the run: less than what it replays, twice
-    let second = home.run("--job j --once", &format!("ulimit -v 40000; {script}")).exits(0);
+    // what a step without output needs for its program, and half of what it replays
+    let other = Home::new();
+    let fits = (24_000..400_000).step_by(2_000).find(|kb| {
+        let small = format!("ulimit -v {kb}; $SEMEL step small -- true");
+        other.run(&format!("--job small --with kb={kb}"), &small).code == 0
+    });
+    let limit = fits.unwrap() + 8_000;
+    let second = home.run("--job j --once", &format!("ulimit -v {limit}; {script}")).exits(0);
     assert_eq!(first.out.len(), 120 * 65536);
     assert!(first.out == second.out);
     let raw = |n: u32| std::fs::read(home.path(&format!("err.{n}"))).unwrap();

@@ -95,8 +95,20 @@ impl Home {
         self.path("store/ledger.db")
     }
 
+    /// The ledger of this home: a file in it, or a corner of its own in the store that `E2E_STORE` names, where `{}`
+    /// stands for what tells homes apart.
     pub(crate) fn store(&self) -> String {
-        format!("sqlite:{}", self.database().display())
+        match std::env::var("E2E_STORE") {
+            Ok(address) => address.replace("{}", &self.corner()),
+            Err(_) => format!("sqlite:{}", self.database().display()),
+        }
+    }
+
+    /// What tells this home from others, in letters and digits.
+    fn corner(&self) -> String {
+        let name = self.dir.path().file_name().unwrap().to_string_lossy().to_lowercase();
+        let letters: String = name.chars().filter(char::is_ascii_alphanumeric).collect();
+        format!("{letters}{}", std::process::id())
     }
 
     pub(crate) fn state_dir(&self) -> PathBuf {
@@ -112,6 +124,12 @@ impl Home {
             .env("LANG", "C.UTF-8");
         command.env("HOME", self.path("home")).env("XDG_STATE_HOME", self.path("state")).env("TZ", "UTC");
         command.env("E2E_HOME", self.dir.path()).env("SEMEL", env!("CARGO_BIN_EXE_semel"));
+        // what the store of E2E_STORE needs beside its address
+        for (name, value) in std::env::vars() {
+            if let Some(name) = name.strip_prefix("E2E_VAR_") {
+                command.env(name, value);
+            }
+        }
         command
     }
 
