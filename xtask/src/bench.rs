@@ -1,70 +1,132 @@
-//! `cargo xtask bench`: each figure is a ratio, both sides run in turns on the same machine in one go.
+//! `cargo xtask bench`: each figure is a ratio, both sides run in turns on the same machine in one go. All figures meet in
+//! one report: a table at the end, JSON and a plot per bench if asked for.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use crate::dist;
-use crate::stats::{Ratio, median, quantile};
+use crate::stats::quantile;
 use crate::tools::{call, cargo, install_missing};
+use report::Report;
 
 mod batch;
+mod cost;
+mod dbos;
+mod flows;
+mod growth;
+mod peers;
+mod plot;
+mod report;
+mod restate;
+mod run;
+mod share;
 mod steps;
+mod stores;
+
+/// A name, and what measures it.
+type Bench = (&'static str, fn(&Stage, &Options, &mut Report) -> Result<(), String>);
+
+/// Every bench, in the order in which `all` runs them.
+const BENCHES: &[Bench] = &[
+    ("run", Stage::runs),
+    ("memory", Stage::memory),
+    ("ledger", Stage::ledger),
+    ("sqlite", Stage::sqlite),
+    ("cost", Stage::costs),
+    ("steps", Stage::steps),
+    ("flows", Stage::flows),
+    ("batch", Stage::batch),
+    ("batch-share", Stage::batch_shared),
+    ("batch-resume", Stage::batch_resumed),
+    ("growth", Stage::growth),
+    ("leases", Stage::leases),
+    ("stores", Stage::stores),
+];
 
 struct Options {
-    rounds: usize,
+    rounds: Option<usize>,
+    /// Entries of the largest ledger.
     entries: u64,
     /// Done items of a batch that is resumed.
     items: u64,
     /// Take what `cargo build --release` makes for the released binary: figures at once, and not the final ones.
     plain: bool,
+    json: Option<PathBuf>,
+    plots: Option<PathBuf>,
+}
+
+impl Options {
+    /// As many rounds as were asked for, or as this bench usually has.
+    fn rounds(&self, usual: usize) -> usize {
+        self.rounds.unwrap_or(usual).max(1)
+    }
+
+    /// The options, and the benches that were named: all, if none was.
+    fn read(words: &[String]) -> Result<(Options, Vec<Bench>), String> {
+        let mut options = Options {
+            rounds: None,
+            entries: 10_000_000,
+            items: 200_000,
+            plain: false,
+            json: None,
+            plots: None,
+        };
+        let mut names = Vec::new();
+        let mut words = words.iter();
+        while let Some(word) = words.next() {
+            let mut value = || words.next().ok_or_else(|| format!("{word} needs a value"));
+            let number = |text: &String| text.parse().map_err(|_| format!("{word} needs a number"));
+            match word.as_str() {
+                "--rounds" => options.rounds = Some(usize::try_from(number(value()?)?).unwrap_or(usize::MAX)),
+                "--entries" => options.entries = number(value()?)?,
+                "--items" => options.items = number(value()?)?,
+                "--plain" => options.plain = true,
+                "--json" => options.json = Some(value()?.into()),
+                "--plots" => options.plots = Some(value()?.into()),
+                name => names.push(name),
+            }
+        }
+        let known: Vec<&str> = BENCHES.iter().map(|(name, _)| *name).collect();
+        if let Some(name) = names.iter().find(|name| **name != "all" && !known.contains(name)) {
+            return Err(format!("there is no bench {name:?}: use {} or all", known.join(", ")));
+        }
+        if options.json.is_some() && options.plots.is_none() {
+            options.plots = Some(Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/bench"));
+        }
+        let all = names.is_empty() || names.contains(&"all");
+        let chosen = BENCHES.iter().filter(|(name, _)| all || names.contains(name)).copied().collect();
+        Ok((options, chosen))
+    }
 }
 
 pub(crate) fn run(words: &[String]) -> Result<(), String> {
-    let mut options = Options { rounds: 200, entries: 5_000_000, items: 200_000, plain: false };
-    let mut names = Vec::new();
-    let mut words = words.iter();
-    while let Some(word) = words.next() {
-        let number = |value: Option<&String>| {
-            value.and_then(|n| n.parse().ok()).ok_or(format!("{word} needs a number"))
-        };
-        match word.as_str() {
-            "--rounds" => options.rounds = usize::try_from(number(words.next())?).unwrap_or(usize::MAX),
-            "--entries" => options.entries = number(words.next())?,
-            "--plain" => options.plain = true,
-            "--items" => options.items = number(words.next())?,
-            "run" | "ledger" | "memory" | "sqlite" | "steps" | "batch" | "all" => names.push(word.as_str()),
-            other => {
-                return Err(format!(
-                    "there is no bench {other:?}: use run, ledger, memory, sqlite, steps, batch or all"
-                ));
+    if words == ["cost", "--keep"] {
+        return cost::keep();
+    }
+    let (options, benches) = Options::read(words)?;
+    let mut report = Report::new(if options.plain { "plain" } else { "released" });
+    if let Err(why) = install_missing() {
+        report.missing("what is installed first", &why);
+    }
+    call(cargo().args(["build", "--quiet", "--release", "-p", "semel-cli", "-p", "xtask", "--bins"]))?;
+    let stage = Stage::new(options.plain)?;
+    let mut faults = Vec::new();
+    for (name, bench) in benches {
+        println!("\n== {name}");
+        report.begin(name);
+        match bench(&stage, &options, &mut report) {
+            Ok(()) => report.end(),
+            Err(why) => {
+                println!("{name} was broken off: {why}");
+                faults.push(format!("{name}: {why}"));
             }
         }
     }
-    let all = names.is_empty() || names.contains(&"all") || names.contains(&"run");
-    install_missing()?;
-    call(cargo().args(["build", "--quiet", "--release", "-p", "semel-cli", "-p", "xtask", "--bins"]))?;
-    let stage = Stage::new(options.plain)?;
-    if all {
-        stage.runs(&options)?;
-    }
-    if all || names.contains(&"memory") {
-        stage.memory()?;
-    }
-    if all || names.contains(&"ledger") {
-        stage.ledger(&options)?;
-    }
-    if names.contains(&"steps") || names.contains(&"all") {
-        stage.steps()?;
-    }
-    if names.contains(&"batch") || names.contains(&"all") {
-        stage.batch(&options)?;
-    }
-    if names.contains(&"sqlite") || names.contains(&"all") {
-        call(cargo().args(["run", "--quiet", "--release", "-p", "semel", "--example", "bench_sqlite"]))?;
-    }
-    Ok(())
+    report.print();
+    report.keep(options.json.as_deref(), options.plots.as_deref())?;
+    if faults.is_empty() { Ok(()) } else { Err(faults.join("\n")) }
 }
 
 /// A scratch directory on the disk that holds the build, removed at the end.
@@ -95,6 +157,12 @@ impl Stage {
         self.dir.join(name).display().to_string()
     }
 
+    fn folder(&self, name: &str) -> Result<PathBuf, String> {
+        let folder = self.dir.join(name);
+        fs::create_dir_all(&folder).map_err(|why| format!("{}: {why}", folder.display()))?;
+        Ok(folder)
+    }
+
     fn semel(&self, ledger: &str, key: &str, command: &[&str]) -> Command {
         self.semel_at(&self.released, ledger, key, command)
     }
@@ -107,110 +175,12 @@ impl Stage {
         semel
     }
 
-    fn guard(&self, folder: &str, key: &str) -> Command {
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("bench/guard.py");
-        let mut python = Command::new("python3");
-        python.arg(script).args([&self.path(folder), key, "/bin/true"]);
-        python
+    /// A bench inside one process, of `crates/semel/examples`: all with the same features, so that nothing is built twice.
+    fn example(&self, name: &str) -> Result<PathBuf, String> {
+        let words = ["build", "--quiet", "--release", "--features", "all-stores", "-p", "semel", "--example"];
+        call(cargo().args(words).arg(name))?;
+        Ok(self.built.join("examples").join(name))
     }
-
-    /// A fresh run and a skip.
-    fn runs(&self, options: &Options) -> Result<(), String> {
-        fs::create_dir_all(self.dir.join("guard")).map_err(|why| why.to_string())?;
-        let lines: String = (0..10_000)
-            .map(|n| {
-                format!("{{\"key\": \"old-{n}\", \"state\": \"done\", \"at\": 1750000000.0, \"code\": 0}}\n")
-            })
-            .collect();
-        fs::write(self.dir.join("guard/ledger.jsonl"), lines).map_err(|why| why.to_string())?;
-        let floor = self.path("floor.log");
-
-        let mut semel = |n: usize| self.semel("ledger.db", &format!("k{n}"), &["/bin/true"]);
-        let mut bare = |_| {
-            let mut command = Command::new(self.built.join("floor"));
-            command.args([&floor, "/bin/true"]);
-            command
-        };
-        let plain = self.built.join("semel");
-        let mut plain = |n: usize| self.semel_at(&plain, "plain.db", &format!("k{n}"), &["/bin/true"]);
-        let fresh = turns(options.rounds, &mut [&mut semel, &mut bare, &mut plain])?;
-        let mut semel = |n: usize| self.semel("ledger.db", &format!("s{n}"), &["/bin/true"]);
-        let mut script = |n: usize| self.guard("guard", &format!("k{n}"));
-        let beside = turns(options.rounds / 4, &mut [&mut semel, &mut script])?;
-        println!("fresh run of `true`, {} rounds", options.rounds);
-        line("semel run, as released (cargo xtask dist)", &fresh[0]);
-        line("semel run, of a plain cargo build --release", &fresh[2]);
-        line("floor: append, fdatasync, run, append, fdatasync", &fresh[1]);
-        line("script: lock file and JSONL ledger of 10,000 lines", &beside[1]);
-        target("semel / floor", &Ratio::new(&fresh[0], &fresh[1]), Some(1.6));
-        target("semel of a plain build / floor", &Ratio::new(&fresh[2], &fresh[1]), None);
-        target("script / semel", &Ratio::new(&beside[1], &beside[0]), None);
-
-        let lock = self.path("lock");
-        // without a fork: what is killed is what holds the lock
-        let mut holder =
-            Command::new("flock").args(["-F", &lock, "sleep", "600"]).stdout(Stdio::null()).spawn();
-        let mut semel = |_| self.semel("ledger.db", "k0", &["/bin/true"]);
-        let mut flock = |_| {
-            let mut command = Command::new("flock");
-            command.args(["-n", &lock, "/bin/true"]);
-            command
-        };
-        let skip = turns(options.rounds, &mut [&mut semel, &mut flock]);
-        let mut script = |_| self.guard("guard", "k0");
-        let beside = turns(options.rounds / 4, &mut [&mut semel, &mut script]);
-        if let Ok(holder) = &mut holder {
-            let _ = holder.kill();
-            let _ = holder.wait();
-        }
-        holder.map_err(|why| format!("flock: {why}"))?;
-        let (skip, beside) = (skip?, beside?);
-        println!("skip of a done work, {} rounds", options.rounds);
-        line("semel run, skipped", &skip[0]);
-        line("flock -n, refused", &skip[1]);
-        line("script, skipped", &beside[1]);
-        target("semel / flock", &Ratio::new(&skip[0], &skip[1]), Some(2.5));
-        target("script / semel", &Ratio::new(&beside[1], &beside[0]), None);
-        println!(
-            "  start to first store access: below {:.1} ms, the whole of a skip (target 5 ms): {}",
-            median(&skip[0]) * 1e3,
-            verdict(median(&skip[0]) * 1e3 <= 5.0)
-        );
-        Ok(())
-    }
-
-    /// What Semel holds in memory while it supervises.
-    fn memory(&self) -> Result<(), String> {
-        let started = self.dir.join("started");
-        let script = format!("touch {}; exec sleep 600", started.display());
-        let mut run = self.semel("memory.db", "memory", &["/bin/sh", "-c", &script]);
-        let mut run = run.spawn().map_err(|why| why.to_string())?;
-        let deadline = Instant::now() + Duration::from_secs(20);
-        while !started.exists() && Instant::now() < deadline {
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        let rss = resident_kib(run.id());
-        let _ = run.kill();
-        let _ = run.wait();
-        let mib = rss.ok_or("semel's memory could not be read")? as f64 / 1024.0;
-        println!("supervising `sleep`: {mib:.1} MiB resident (target 12): {}", verdict(mib <= 12.0));
-        Ok(())
-    }
-
-    /// Claims in ledgers of very different sizes.
-    fn ledger(&self, options: &Options) -> Result<(), String> {
-        let sizes = ["1000", "100000"].map(str::to_owned).into_iter().chain([options.entries.to_string()]);
-        let mut bench = cargo();
-        bench.args(["run", "--quiet", "--release", "-p", "semel", "--example", "bench_ledger", "--"]);
-        bench.arg(&self.dir).args(sizes);
-        call(&mut bench)
-    }
-}
-
-fn resident_kib(pid: u32) -> Option<u64> {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
-    line.trim().strip_suffix(" kB")?.trim().parse().ok()
 }
 
 type Contestant<'a> = &'a mut dyn FnMut(usize) -> Command;
@@ -248,13 +218,37 @@ fn line(name: &str, times: &[f64]) {
     println!("  {name:<52} p50 {:>7.2} ms   p10 {:>7.2}   p90 {:>7.2}", ms(0.5), ms(0.1), ms(0.9));
 }
 
-fn target(name: &str, ratio: &Ratio, at_most: Option<f64>) {
-    let Ratio { of_medians, low, high } = ratio;
-    let goal =
-        at_most.map_or(String::new(), |most| format!(", target {most} x: {}", verdict(*of_medians <= most)));
-    println!("  {name:<52} {of_medians:.2} x (middle half of the rounds {low:.2} to {high:.2}){goal}");
+/// What it prints; if it fails, why.
+fn lines(command: &mut Command) -> Result<Vec<String>, String> {
+    let told = command.stdin(Stdio::null()).output().map_err(|why| format!("{command:?}: {why}"))?;
+    if !told.status.success() {
+        return Err(format!("{command:?}: {}", String::from_utf8_lossy(&told.stderr)));
+    }
+    Ok(String::from_utf8_lossy(&told.stdout).lines().map(str::to_owned).collect())
 }
 
-fn verdict(reached: bool) -> &'static str {
-    if reached { "reached" } else { "MISSED" }
+/// The one number that it prints.
+fn rate(command: &mut Command) -> Result<f64, String> {
+    let told = lines(command)?;
+    let number = told.last().and_then(|line| line.trim().parse().ok());
+    number.ok_or_else(|| format!("{command:?}: no number: {}", told.join("\n")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chosen(words: &[&str]) -> Result<Vec<&'static str>, String> {
+        let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
+        Ok(Options::read(&words)?.1.into_iter().map(|(name, _)| name).collect())
+    }
+
+    #[test]
+    fn no_name_is_all_of_them_and_a_wrong_one_is_an_error() {
+        assert_eq!(chosen(&[]).unwrap().len(), BENCHES.len());
+        assert_eq!(chosen(&["all", "--plain"]).unwrap().len(), BENCHES.len());
+        assert_eq!(chosen(&["steps", "--rounds", "3", "run"]).unwrap(), ["run", "steps"]);
+        assert!(chosen(&["step"]).unwrap_err().contains("\"step\""));
+        assert!(chosen(&["--rounds", "many"]).is_err());
+    }
 }

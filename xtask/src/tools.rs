@@ -3,16 +3,21 @@
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use crate::postgres;
+use crate::{postgres, servers};
 
 /// A Debian package and a program by which it is known.
-const PACKAGES: [(&str, &str); 4] =
-    [("strace", "strace"), ("flock", "util-linux"), ("python3", "python3"), ("git", "git")];
+const PACKAGES: [(&str, &str); 5] = [
+    ("strace", "strace"),
+    ("flock", "util-linux"),
+    ("python3", "python3"),
+    ("git", "git"),
+    ("sqlite3", "sqlite3"),
+];
 
-/// Readers of what `semel init` prints, and the writer of joblogs. Where they cannot be had, the tests that need them
-/// skip themselves, by name.
-const READERS: [(&str, &str); 3] =
-    [("systemd-analyze", "systemd"), ("crontab", "cron"), ("parallel", "parallel")];
+/// Readers of what `semel init` prints, the writer of joblogs, and the counter of instructions. Where they cannot be had,
+/// the tests that need them skip themselves, by name.
+const READERS: [(&str, &str); 4] =
+    [("systemd-analyze", "systemd"), ("crontab", "cron"), ("parallel", "parallel"), ("valgrind", "valgrind")];
 
 /// Python's environments, which Debian has in a package of their own.
 const VENV: &str = "python3-venv";
@@ -42,16 +47,20 @@ pub(crate) fn install_missing() -> Result<(), String> {
     if !postgres::has_server() {
         missing.push(postgres::SERVER);
     }
+    missing.extend(servers::missing_packages());
+    if find("npm").is_none() {
+        missing.push("npm");
+    }
     let readers = READERS.iter().filter(|(program, _)| find(program).is_none()).map(|(_, package)| *package);
     let venv = if has_venv() { None } else { Some(VENV) };
     let psycopg = if postgres::has_psycopg() { None } else { Some(postgres::PSYCOPG) };
     let wanted: Vec<&str> = psycopg.into_iter().chain(venv).chain(readers).collect();
     if missing.is_empty() && wanted.is_empty() {
-        return Ok(());
+        return servers::install_others();
     }
     if find("apt-get").is_none() {
         if missing.is_empty() {
-            return Ok(());
+            return servers::install_others();
         }
         return Err(format!(
             "these are missing and there is no apt-get to install them: {}",
@@ -74,7 +83,7 @@ pub(crate) fn install_missing() -> Result<(), String> {
     }
     missing.retain(|package| *package != postgres::SERVER);
     if !missing.is_empty() {
-        install(&missing)?;
+        servers::without_services(|| install(&missing))?;
     }
     // where there is no such package, the tests that need it skip themselves, by their names
     for package in wanted {
@@ -82,7 +91,7 @@ pub(crate) fn install_missing() -> Result<(), String> {
             println!("{package} cannot be installed");
         }
     }
-    Ok(())
+    servers::install_others()
 }
 
 /// cargo, as it was called.

@@ -4,9 +4,10 @@ use std::fmt::Write;
 use std::fs;
 use std::process::{Command, Stdio};
 
-use super::{Options, Stage, line, target, turns_after, verdict};
-use crate::stats::{Ratio, median};
-use crate::tools::{call, cargo, find};
+use super::report::{Goal, LONG, Report};
+use super::{Options, Stage, line, lines, turns_after};
+use crate::stats::Ratio;
+use crate::tools::{call, find};
 
 /// Items of one round of commands, and rounds.
 const COMMANDS: usize = 400;
@@ -19,25 +20,40 @@ const IN_PROCESS: u64 = 100_000;
 const SAMPLE: u64 = 20_000;
 const AT_ONCE: &str = "2";
 
-/// How many times as fast as `parallel`, how many times as long as `xargs`, and done items passed over in a second.
-const AHEAD_OF_PARALLEL: f64 = 3.0;
-const BESIDE_XARGS: f64 = 1.3;
+/// How many times as fast as `parallel`, how many times as long as `xargs`, items in one commit, and done items passed over
+/// in a second.
+const AHEAD_OF_PARALLEL: f64 = 4.0;
+const BESIDE_XARGS: f64 = 1.15;
+const PER_COMMIT: f64 = 50.0;
 const RESUMED_PER_SECOND: f64 = 100_000.0;
 
+const NO_PARALLEL: &str = "it is on no PATH";
+
 impl Stage {
-    /// Items of a batch.
-    pub(super) fn batch(&self, options: &Options) -> Result<(), String> {
-        if find("parallel").is_none() {
-            return Err("parallel is missing, and could not be installed".to_owned());
-        }
-        self.batch_commands()?;
-        let mut bench = cargo();
-        bench.args(["run", "--quiet", "--release", "-p", "semel", "--example", "bench_batch", "--"]);
-        call(bench.arg(&self.dir).arg(IN_PROCESS.to_string()))?;
-        self.batch_resumed(options.items)
+    /// Items of a batch: commands, then in one process.
+    pub(super) fn batch(&self, options: &Options, report: &mut Report) -> Result<(), String> {
+        self.batch_commands(options, report)?;
+        let told =
+            lines(Command::new(self.example("bench_batch")?).arg(&self.dir).arg(IN_PROCESS.to_string()))?;
+        report.told(&told, LONG, "", |_| Goal::None);
+        let number = |name: &str| {
+            let found = told.iter().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
+            found.ok_or_else(|| format!("bench_batch says nothing of {name:?}"))
+        };
+        let (each, resumed): (f64, f64) =
+            (number("items per commit:")?, number("items per second found done:")?);
+        report.measured(
+            "items of the library in a commit, 32 at once",
+            "items",
+            &[each],
+            Goal::AtLeast(PER_COMMIT),
+        );
+        let goal = Goal::AtLeast(RESUMED_PER_SECOND);
+        report.measured("items of the library found done", "a second", &[resumed], goal);
+        self.beside_dbos(options, report)
     }
 
-    fn batch_of(&self, ledger: &str, items: &str, job: &str) -> Command {
+    pub(super) fn batch_of(&self, ledger: &str, items: &str, job: &str) -> Command {
         let mut semel = Command::new(&self.released);
         let store = format!("sqlite:{}", self.path(ledger));
         semel.args(["batch", items, "--store", &store, "--job", job, "--key", "line"]);
@@ -46,7 +62,7 @@ impl Stage {
     }
 
     /// So many lines, each another one.
-    fn lines(&self, name: &str, many: u64) -> Result<String, String> {
+    pub(super) fn lines(&self, name: &str, many: u64) -> Result<String, String> {
         let path = self.path(name);
         let text: String = (1..=many).fold(String::new(), |mut text, n| {
             let _ = writeln!(text, "{n}");
@@ -69,11 +85,17 @@ impl Stage {
     }
 
     /// Items that are commands, none of them done before.
-    fn batch_commands(&self) -> Result<(), String> {
+    fn batch_commands(&self, options: &Options, report: &mut Report) -> Result<(), String> {
+        let rounds = options.rounds(ROUNDS);
         let items = self.lines("items.txt", COMMANDS as u64)?;
         let mut semel = |n: usize| {
             let mut command = self.batch_of("batch-commands.db", &items, &format!("b{n}"));
             command.args(["-j", AT_ONCE, "--", "true", "{}"]);
+            command
+        };
+        let mut xargs = |_| {
+            let mut command = Command::new("xargs");
+            command.args(["-P", AT_ONCE, "-n", "1", "-a", &items, "true"]);
             command
         };
         let mut parallel = |n: usize| {
@@ -82,26 +104,27 @@ impl Stage {
             command.arg(self.path(&format!("joblog-{n}"))).args(["true", "{}"]);
             command
         };
-        let mut xargs = |_| {
-            let mut command = Command::new("xargs");
-            command.args(["-P", AT_ONCE, "-n", "1", "-a", &items, "true"]);
-            command
+        let has_parallel = find("parallel").is_some();
+        let took = if has_parallel {
+            turns_after(1, rounds, &mut [&mut semel, &mut xargs, &mut parallel])?
+        } else {
+            report.missing("parallel", NO_PARALLEL);
+            turns_after(1, rounds, &mut [&mut semel, &mut xargs])?
         };
-        let took = turns_after(1, ROUNDS, &mut [&mut semel, &mut parallel, &mut xargs])?;
         self.all_ran(&items)?;
-        let per_item: Vec<Vec<f64>> =
-            took.iter().map(|times| times.iter().map(|s| s / COMMANDS as f64).collect()).collect();
-        println!("{COMMANDS} items of `true`, {AT_ONCE} at once, {ROUNDS} rounds, per item");
-        line("semel batch: every claim and outcome durable", &per_item[0]);
-        line("parallel --joblog", &per_item[1]);
-        line("xargs -P", &per_item[2]);
-        let Ratio { of_medians: ahead, low, high } = Ratio::new(&took[1], &took[0]);
-        println!(
-            "  {:<52} {ahead:.2} x (middle half of the rounds {low:.2} to {high:.2}), target at least {AHEAD_OF_PARALLEL} x: {}",
-            "parallel / semel",
-            verdict(ahead >= AHEAD_OF_PARALLEL)
-        );
-        target("semel / xargs", &Ratio::new(&took[0], &took[2]), Some(BESIDE_XARGS));
+        println!("{COMMANDS} items of `true`, {AT_ONCE} at once, {rounds} rounds, per item");
+        let names = ["semel batch: every claim and outcome durable", "xargs -P", "parallel --joblog"];
+        for (name, times) in names.iter().zip(&took) {
+            let per_item: Vec<f64> = times.iter().map(|seconds| seconds / COMMANDS as f64).collect();
+            line(name, &per_item);
+        }
+        let what = "an item of semel batch -j 2 -- true";
+        if has_parallel {
+            let ratio = Ratio::new(&took[2], &took[0]);
+            report.fast(what, "parallel --joblog -j 2", &ratio, Goal::AtLeast(AHEAD_OF_PARALLEL));
+        }
+        let ratio = Ratio::new(&took[0], &took[1]);
+        report.long(what, "xargs -P 2, which records nothing", &ratio, Goal::AtMost(BESIDE_XARGS));
         Ok(())
     }
 
@@ -116,7 +139,8 @@ impl Stage {
     }
 
     /// A batch of which everything is done, started again.
-    fn batch_resumed(&self, many: u64) -> Result<(), String> {
+    pub(super) fn batch_resumed(&self, options: &Options, report: &mut Report) -> Result<(), String> {
+        let (many, rounds) = (options.items, options.rounds(RESUMES));
         let sample = many.min(SAMPLE);
         let (items, log) = (self.lines("done.txt", many)?, self.joblog("done.joblog", many)?);
         let (few, few_log) = (self.lines("few.txt", sample)?, self.joblog("few.joblog", sample)?);
@@ -135,18 +159,24 @@ impl Stage {
             command
         };
         call(&mut semel(0))?;
-        call(&mut parallel(0))?;
-        let took = turns_after(1, RESUMES, &mut [&mut semel, &mut parallel])?;
-        let rate = |many: u64, times: &[f64]| many as f64 / median(times);
-        let (ours, theirs) = (rate(many, &took[0]), rate(sample, &took[1]));
-        println!("a batch that is all done, started again, {RESUMES} rounds");
-        println!(
-            "  {:<52} {ours:>9.0} items/s, target {RESUMED_PER_SECOND}: {}",
-            format!("semel batch, {many} items"),
-            verdict(ours >= RESUMED_PER_SECOND)
-        );
-        println!("  {:<52} {theirs:>9.0} items/s", format!("parallel --resume, a sample of {sample} items"));
-        println!("  {:<52} {:.1} x", "semel / parallel", ours / theirs);
+        let has_parallel = find("parallel").is_some();
+        let took = if has_parallel {
+            call(&mut parallel(0))?;
+            turns_after(1, rounds, &mut [&mut semel, &mut parallel])?
+        } else {
+            report.missing("parallel", NO_PARALLEL);
+            turns_after(1, rounds, &mut [&mut semel])?
+        };
+        let rates =
+            |many: u64, times: &[f64]| -> Vec<f64> { times.iter().map(|s| many as f64 / s).collect() };
+        println!("a batch that is all done, started again, {rounds} rounds");
+        let ours = rates(many, &took[0]);
+        let what = format!("semel batch, {many} items found done");
+        report.measured(&what, "a second", &ours, Goal::AtLeast(RESUMED_PER_SECOND));
+        if let Some(theirs) = took.get(1).map(|times| rates(sample, times)) {
+            let against = format!("parallel --resume, {sample} items");
+            report.fast(&what, &against, &Ratio::new(&ours, &theirs), Goal::None);
+        }
         Ok(())
     }
 }

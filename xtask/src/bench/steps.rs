@@ -2,10 +2,12 @@
 
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 
-use super::{Stage, line, target, verdict};
+use super::report::{Goal, LONG, Report};
+use super::{Options, Stage, line, lines};
 use crate::stats::{Ratio, median};
-use crate::tools::{call, cargo};
+use crate::tools::call;
 
 /// Commands of each contestant per turn, so that the clock is asked seldom: each look at it is a process.
 const BATCH: usize = 20;
@@ -13,18 +15,27 @@ const TURNS: usize = 10;
 const MANY: usize = 10_000;
 const PART: usize = 1_000;
 
+/// How many times as long as two commits of the store a step in the library may take, and how many times as long as the
+/// first the last of many.
+const IN_PROCESS: f64 = 1.1;
+const GROWTH: f64 = 1.3;
+
 impl Stage {
     /// Durable steps: in this process, then by `semel step`.
-    pub(super) fn steps(&self) -> Result<(), String> {
-        let mut bench = cargo();
-        bench.args(["run", "--quiet", "--release", "-p", "semel", "--example", "bench_steps", "--"]);
-        call(bench.arg(&self.dir))?;
-        self.step_commands()?;
-        self.many_step_commands()
+    pub(super) fn steps(&self, options: &Options, report: &mut Report) -> Result<(), String> {
+        let told = lines(Command::new(self.example("bench_steps")?).arg(&self.dir))?;
+        report.told(&told, LONG, "", |what| match what {
+            "a step, one after the other" => Goal::AtMost(IN_PROCESS),
+            last if last.starts_with("the last") => Goal::AtMost(GROWTH),
+            _ => Goal::None,
+        });
+        self.step_commands(options, report)?;
+        self.many_step_commands(report)
     }
 
     /// `semel step` in a shell's loop inside one run, in turns with bare commands of the same loop.
-    fn step_commands(&self) -> Result<(), String> {
+    fn step_commands(&self, options: &Options, report: &mut Report) -> Result<(), String> {
+        let turns = options.rounds(TURNS);
         let (semel, floor) = (self.released.display(), self.built.join("floor"));
         let (times, log) = (self.path("step-times"), self.path("step-floor.log"));
         let script = format!(
@@ -42,7 +53,7 @@ impl Stage {
                 echo $((b-a)) $((c-b)) $((d-c)) >>'{times}'
             done",
             floor.display(),
-            TURNS + 1
+            turns + 1
         );
         self.in_a_run("steps", &script)?;
         let rows = numbers(Path::new(&times))?;
@@ -51,19 +62,24 @@ impl Stage {
             rows.iter().skip(1).filter_map(|row| row.get(at)).map(|ns| ns / 1e9 / BATCH as f64).collect()
         };
         let (step, bare, synced) = (per_command(0), per_command(1), per_command(2));
-        println!("a shell's loop inside one run, {} of each", TURNS * BATCH);
+        println!("a shell's loop inside one run, {} of each", turns * BATCH);
         line("semel step -- /bin/true", &step);
         line("floor: /bin/true", &bare);
         line("floor: append, fdatasync, run, append, fdatasync", &synced);
-        target("semel step / bare command", &Ratio::new(&step, &bare), None);
-        target("semel step / command between two syncs", &Ratio::new(&step, &synced), None);
+        report.long("semel step -- true", "true", &Ratio::new(&step, &bare), Goal::None);
+        report.long(
+            "semel step -- true",
+            "`true` between two syncs",
+            &Ratio::new(&step, &synced),
+            Goal::None,
+        );
         println!("  a step costs {:.2} ms more than the command", (median(&step) - median(&bare)) * 1e3);
         Ok(())
     }
 
     /// The cost of a step must not grow with their number. Every hundred is followed by twenty of the floor, so that
     /// the disk's own moods can be taken out.
-    fn many_step_commands(&self) -> Result<(), String> {
+    fn many_step_commands(&self, report: &mut Report) -> Result<(), String> {
         let (semel, times) = (self.released.display(), self.path("many-times"));
         let (floor, log) = (self.built.join("floor"), self.path("many-floor.log"));
         let script = format!(
@@ -95,10 +111,12 @@ impl Stage {
         line("floor beside them: command between two syncs", &first.1);
         line("the last 1,000", &last.0);
         line("floor beside them: command between two syncs", &last.1);
-        let against_floor = |times: &(Vec<f64>, Vec<f64>)| median(&times.0) / median(&times.1);
-        let growth = against_floor(&last) / against_floor(&first);
-        let name = "last / first, each against its floor";
-        println!("  {name:<52} {growth:.2} x, target 1.3 x: {}", verdict(growth <= 1.3));
+        let [first, last] = [first, last].map(|(steps, floors)| -> Vec<f64> {
+            steps.iter().zip(&floors).map(|(step, floor)| step / floor).collect()
+        });
+        let growth = Ratio::new(&last, &first);
+        let (what, against) = ("the last 1,000 of 10,000 semel steps", "the first 1,000, each by its floor");
+        report.long(what, against, &growth, Goal::AtMost(GROWTH));
         Ok(())
     }
 

