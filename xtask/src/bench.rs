@@ -68,7 +68,7 @@ impl Options {
         let mut options = Options {
             rounds: None,
             entries: 10_000_000,
-            items: 200_000,
+            items: 1_000_000,
             plain: false,
             json: None,
             plots: None,
@@ -203,8 +203,11 @@ fn turns_after(
             let mut command = contestants[who](round);
             command.stdin(Stdio::null()).stdout(Stdio::null());
             let began = Instant::now();
-            command.status().map_err(|why| format!("{command:?}: {why}"))?;
+            let ended = command.status().map_err(|why| format!("{command:?}: {why}"))?;
             let took = began.elapsed().as_secs_f64();
+            if !ended.success() {
+                return Err(format!("{command:?} ended with {ended}: its time says nothing"));
+            }
             if round >= warm_up {
                 times[who].push(took);
             }

@@ -56,6 +56,7 @@ fn main() {
             Ratio::new(&took, &floor)
         );
         println!("items per commit: {:.1}", done / commits);
+        println!("items per second: {:.0}", rate(&took));
         let (ran, took) = run(&semel, &job, 0..ROUNDS * part).await;
         let rate = ran.counts.skipped as f64 / took;
         println!("items per second found done: {rate:.0}");

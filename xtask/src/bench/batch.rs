@@ -3,8 +3,10 @@
 use std::fmt::Write;
 use std::fs;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use super::report::{Goal, LONG, Report};
+use super::run::memory_kib;
 use super::{Options, Stage, line, lines, turns_after};
 use crate::stats::Ratio;
 use crate::tools::{call, find};
@@ -13,11 +15,11 @@ use crate::tools::{call, find};
 const COMMANDS: usize = 400;
 const ROUNDS: usize = 8;
 /// Rounds of resuming.
-const RESUMES: usize = 5;
+const RESUMES: usize = 3;
 /// Items that the library does.
 const IN_PROCESS: u64 = 100_000;
-/// `parallel` is given at most so many done items: it takes long over each.
-const SAMPLE: u64 = 20_000;
+/// Lines that one process is given: the done items over and over, as a stream that nobody could keep.
+const STREAMED: u64 = 10_000_000;
 const AT_ONCE: &str = "2";
 
 /// How many times as fast as `parallel`, how many times as long as `xargs`, items in one commit, and done items passed over
@@ -26,6 +28,9 @@ const AHEAD_OF_PARALLEL: f64 = 4.0;
 const BESIDE_XARGS: f64 = 1.15;
 const PER_COMMIT: f64 = 50.0;
 const RESUMED_PER_SECOND: f64 = 100_000.0;
+/// Items of the library in a second, and what a batch of any length may hold in memory.
+const ITEMS_PER_SECOND: f64 = 20_000.0;
+const STREAM_MIB: f64 = 64.0;
 
 const NO_PARALLEL: &str = "it is on no PATH";
 
@@ -42,6 +47,9 @@ impl Stage {
         };
         let (each, resumed): (f64, f64) =
             (number("items per commit:")?, number("items per second found done:")?);
+        let rate: f64 = number("items per second:")?;
+        let goal = Goal::AtLeast(ITEMS_PER_SECOND);
+        report.measured("items of the library, durable, 32 at once", "a second", &[rate], goal);
         report.measured(
             "items of the library in a commit, 32 at once",
             "items",
@@ -53,10 +61,15 @@ impl Stage {
         self.beside_dbos(options, report)
     }
 
-    pub(super) fn batch_of(&self, ledger: &str, items: &str, job: &str) -> Command {
+    fn batch_of(&self, ledger: &str, items: &str, job: &str) -> Command {
+        self.batch_on(&format!("sqlite:{}", self.path(ledger)), items, job)
+    }
+
+    pub(super) fn batch_on(&self, store: &str, items: &str, job: &str) -> Command {
         let mut semel = Command::new(&self.released);
-        let store = format!("sqlite:{}", self.path(ledger));
-        semel.args(["batch", items, "--store", &store, "--job", job, "--key", "line"]);
+        semel
+            .args(["batch", items, "--job", job, "--format", "lines", "--key", "line"])
+            .env("SEMEL_STORE", store);
         semel.env("XDG_STATE_HOME", self.dir.join("state")).stderr(Stdio::null());
         semel
     }
@@ -141,9 +154,7 @@ impl Stage {
     /// A batch of which everything is done, started again.
     pub(super) fn batch_resumed(&self, options: &Options, report: &mut Report) -> Result<(), String> {
         let (many, rounds) = (options.items, options.rounds(RESUMES));
-        let sample = many.min(SAMPLE);
         let (items, log) = (self.lines("done.txt", many)?, self.joblog("done.joblog", many)?);
-        let (few, few_log) = (self.lines("few.txt", sample)?, self.joblog("few.joblog", sample)?);
         let mut fill = self.batch_of("batch-done.db", &items, "done");
         call(fill.args(["-j", "32", "--import-joblog", &log, "--", "true", "{}"]))?;
         let mut semel = |_| {
@@ -154,7 +165,7 @@ impl Stage {
         };
         let mut parallel = |_| {
             let mut command = Command::new("parallel");
-            command.args(["--will-cite", "-j", AT_ONCE, "-a", &few, "--resume", "--joblog", &few_log]);
+            command.args(["--will-cite", "-j", AT_ONCE, "-a", &items, "--resume", "--joblog", &log]);
             command.args(["false", "{}"]);
             command
         };
@@ -167,16 +178,41 @@ impl Stage {
             report.missing("parallel", NO_PARALLEL);
             turns_after(1, rounds, &mut [&mut semel])?
         };
-        let rates =
-            |many: u64, times: &[f64]| -> Vec<f64> { times.iter().map(|s| many as f64 / s).collect() };
+        let rates = |times: &[f64]| -> Vec<f64> { times.iter().map(|s| many as f64 / s).collect() };
         println!("a batch that is all done, started again, {rounds} rounds");
-        let ours = rates(many, &took[0]);
+        let ours = rates(&took[0]);
         let what = format!("semel batch, {many} items found done");
         report.measured(&what, "a second", &ours, Goal::AtLeast(RESUMED_PER_SECOND));
-        if let Some(theirs) = took.get(1).map(|times| rates(sample, times)) {
-            let against = format!("parallel --resume, {sample} items");
-            report.fast(&what, &against, &Ratio::new(&ours, &theirs), Goal::None);
+        if let Some(theirs) = took.get(1).map(|times| rates(times)) {
+            report.fast(&what, "parallel --resume on the same", &Ratio::new(&ours, &theirs), Goal::None);
         }
+        self.batch_streamed(&items, many, report)
+    }
+
+    /// Millions of items through one process, and the most that it held.
+    fn batch_streamed(&self, items: &str, many: u64, report: &mut Report) -> Result<(), String> {
+        let times = STREAMED.div_ceil(many);
+        let mut input = Command::new("cat");
+        input.args((0..times).map(|_| items)).stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut input = input.spawn().map_err(|why| format!("cat: {why}"))?;
+        let mut batch = self.batch_of("batch-done.db", "-", "done");
+        batch.args(["-j", AT_ONCE, "--", "false", "{}"]).stdout(Stdio::null());
+        let batch = batch.stdin(input.stdout.take().ok_or("cat has no output")?).spawn();
+        let mut batch = batch.map_err(|why| why.to_string())?;
+        let mut peak = 0;
+        let ended = loop {
+            peak = memory_kib(batch.id(), "VmHWM:").unwrap_or(0).max(peak);
+            match batch.try_wait().map_err(|why| why.to_string())? {
+                Some(ended) => break ended,
+                None => std::thread::sleep(Duration::from_millis(20)),
+            }
+        };
+        let _ = input.wait();
+        if !ended.success() {
+            return Err(format!("the stream of {STREAMED} items ended with {ended}"));
+        }
+        let what = format!("held at the most by a batch of {} lines", times * many);
+        report.measured(&what, "MiB", &[peak as f64 / 1024.0], Goal::AtMost(STREAM_MIB));
         Ok(())
     }
 }

@@ -85,7 +85,8 @@ impl Stage {
         let mut semel = |_| self.semel("ledger.db", "k0", &["/bin/true"]);
         let mut flock = |_| {
             let mut command = Command::new("flock");
-            command.args(["-n", lock, "/bin/true"]);
+            // to be refused is no fault of it
+            command.args(["-n", "-E", "0", lock, "/bin/true"]);
             command
         };
         let skip = turns(rounds, &mut [&mut semel, &mut flock])?;
@@ -120,7 +121,7 @@ impl Stage {
             while !started.exists() && Instant::now() < deadline {
                 std::thread::sleep(Duration::from_millis(10));
             }
-            let rss = resident_kib(run.id());
+            let rss = memory_kib(run.id(), "VmRSS:");
             let _ = run.kill();
             let _ = run.wait();
             all.push(rss.ok_or("semel's memory could not be read")? as f64 / 1024.0);
@@ -156,8 +157,9 @@ impl Stage {
     }
 }
 
-fn resident_kib(pid: u32) -> Option<u64> {
+/// What the kernel says of a process, under this name.
+pub(super) fn memory_kib(pid: u32, name: &str) -> Option<u64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix(name))?;
     line.trim().strip_suffix(" kB")?.trim().parse().ok()
 }

@@ -1,8 +1,10 @@
-//! `cargo xtask bench batch`: several runners of one batch on one ledger.
+//! `cargo xtask bench batch-share`: several runners of one batch on one ledger, on this machine's own store and on a server.
 
 use std::fs::{self, File};
 use std::process::Stdio;
 use std::time::Instant;
+
+use semel_testkit::PgServer;
 
 use super::report::{FAST, Goal, Point, Report};
 use super::{Options, Stage};
@@ -14,23 +16,41 @@ const ITEMS: u64 = 800;
 /// Of each runner.
 const AT_ONCE: &str = "2";
 
+/// The least of a fair share that a runner may be left with, among so many runners as there are cores or fewer.
+const FAIR: f64 = 0.5;
+const CORES: usize = 2;
+
 impl Stage {
     /// In turns: so many runners of one batch, all started at once.
     pub(super) fn batch_shared(&self, options: &Options, report: &mut Report) -> Result<(), String> {
-        let rounds = options.rounds(ROUNDS);
+        let server = PgServer::start();
+        let ledgers =
+            [("SQLite", format!("sqlite:{}", self.path("batch-shared.db"))), ("PostgreSQL", server.url())];
         let items = self.lines("shared.txt", ITEMS)?;
+        ledgers.iter().try_for_each(|(store, ledger)| self.shared_on(store, ledger, &items, options, report))
+    }
+
+    fn shared_on(
+        &self,
+        store: &str,
+        ledger: &str,
+        items: &str,
+        options: &Options,
+        report: &mut Report,
+    ) -> Result<(), String> {
+        let rounds = options.rounds(ROUNDS);
         let mut rates = RUNNERS.map(|_| Vec::new());
         let mut parts = RUNNERS.map(|_| Vec::new());
         for round in 0..rounds {
             for (at, runners) in RUNNERS.into_iter().enumerate() {
-                let (took, done) = self.share(&items, &format!("shared{round}-{runners}"), runners)?;
+                let (took, done) = self.share(ledger, items, &format!("shared{round}-{runners}"), runners)?;
                 rates[at].push(ITEMS as f64 / took);
                 let fair = ITEMS as f64 / runners as f64;
                 parts[at].extend(done.iter().map(|done| *done as f64 / fair));
             }
         }
         println!(
-            "{ITEMS} items of `true` shared by runners of {AT_ONCE} at once on one ledger, {rounds} rounds"
+            "{ITEMS} items of `true` shared by runners of {AT_ONCE} at once on one ledger of {store}, {rounds} rounds"
         );
         for (at, runners) in RUNNERS.into_iter().enumerate() {
             println!(
@@ -46,17 +66,23 @@ impl Stage {
             ratio: Ratio::new(rates_of, &rates[0]),
         };
         let points: Vec<Point> = RUNNERS.into_iter().zip(&rates).map(point).collect();
-        report.grows("items of one batch, by runners", "one runner", FAST, &points, Goal::None);
+        let what = format!("items of one batch on {store}, by runners");
+        report.grows(&what, "one runner", FAST, &points, Goal::None);
+        for (runners, parts) in RUNNERS.into_iter().zip(&parts).skip(1) {
+            let goal = if runners <= CORES { Goal::AtLeast(FAIR) } else { Goal::None };
+            let what = format!("the least that one of {runners} runners did on {store}");
+            report.measured(&what, "of a fair share", &[quantile(parts, 0.0)], goal);
+        }
         Ok(())
     }
 
     /// How long it took, and how many each runner did.
-    fn share(&self, items: &str, job: &str, runners: usize) -> Result<(f64, Vec<u64>), String> {
+    fn share(&self, ledger: &str, items: &str, job: &str, runners: usize) -> Result<(f64, Vec<u64>), String> {
         let began = Instant::now();
         // into files: nobody reads a pipe of the second while the first is waited for
         let told = |n: usize| self.dir.join(format!("{job}-{n}.jsonl"));
         let start = |n: usize| {
-            let mut runner = self.batch_of("batch-shared.db", items, job);
+            let mut runner = self.batch_on(ledger, items, job);
             runner.args(["--share", "--json", "-j", AT_ONCE, "--", "true", "{}"]);
             runner.stdin(Stdio::null()).stdout(Stdio::null()).stderr(File::create(told(n))?).spawn()
         };

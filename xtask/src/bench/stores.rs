@@ -54,8 +54,7 @@ impl Stage {
             ("hand-overs", self.handovers(options, report)),
         ];
         let faults = parts.into_iter().filter_map(|(name, done)| Some(format!("{name}: {}", done.err()?)));
-        let faults: Vec<String> = faults.collect();
-        if faults.is_empty() { Ok(()) } else { Err(faults.join("\n")) }
+        all_well(faults)
     }
 
     fn store_bench(&self, name: &str) -> Result<Command, String> {
@@ -66,12 +65,12 @@ impl Stage {
 
     /// Claim + settle, ours beside the same statements by hand.
     fn drivers(&self, report: &mut Report) -> Result<(), String> {
-        for store in DRIVERS {
+        each(DRIVERS, |store| {
             println!("{store}: claim + settle beside the bare statements");
             let told = lines(&mut self.store_bench(store)?)?;
             report.told(&told, FAST, &format!("{store}, by hand"), |_| Goal::AtLeast(OF_BARE));
-        }
-        Ok(())
+            Ok(())
+        })
     }
 
     /// Inside one process, then as processes that cron starts.
@@ -206,7 +205,7 @@ impl Stage {
     fn handovers(&self, options: &Options, report: &mut Report) -> Result<(), String> {
         let times = options.rounds(ROUNDS).max(50);
         println!("hand-over of a released lease to a waiter, {times} times");
-        for (store, most) in HANDOVERS {
+        each(HANDOVERS, |(store, most)| {
             let server = match store {
                 "sqlite" => None,
                 other => Some(start(other)?),
@@ -219,8 +218,8 @@ impl Stage {
             let taken: Vec<f64> = told.iter().filter_map(|line| line.trim().parse().ok()).collect();
             let goal = most.map_or(Goal::None, Goal::AtMost);
             report.measured(&format!("hand-over to a waiter on {store}"), "ms", &taken, goal);
-        }
-        Ok(())
+            Ok(())
+        })
     }
 
     /// The released binary on this store.
@@ -229,6 +228,19 @@ impl Stage {
         semel.env("SEMEL_STORE", url).env("XDG_STATE_HOME", self.dir.join("state"));
         semel
     }
+}
+
+/// Every one of them, also after one that could not be measured.
+fn each<T: Copy + std::fmt::Debug>(
+    all: impl IntoIterator<Item = T>,
+    mut measure: impl FnMut(T) -> Result<(), String>,
+) -> Result<(), String> {
+    all_well(all.into_iter().filter_map(|one| Some(format!("{one:?}: {}", measure(one).err()?))))
+}
+
+fn all_well(faults: impl Iterator<Item = String>) -> Result<(), String> {
+    let faults: Vec<String> = faults.collect();
+    if faults.is_empty() { Ok(()) } else { Err(faults.join("\n")) }
 }
 
 /// The same address with another database.
