@@ -16,7 +16,7 @@ use semel_core::entry::RESULT_LIMIT;
 use semel_core::plan::{Plan, seed};
 use semel_core::token::Nonce;
 use semel_core::work::{Key, Work};
-use semel_supervise::{Contain, Ended, Exit, Keepers, Output, SpawnError, Spec, Stdin, Tree};
+use semel_supervise::{Contain, Ended, Exit, Keepers, Output, Ready, SpawnError, Spec, Stdin, Tree};
 use serde_json::Value;
 
 use crate::exit;
@@ -46,6 +46,8 @@ pub(crate) struct CommandTask<'a> {
     runs: PathBuf,
     voice: Voice,
     /// What runs, or has ended and is still to be cleared.
+    /// A keeper that waits for the first try.
+    ready: Option<Ready>,
     tree: Option<Tree>,
     /// Its keeper was killed before it said whether it started.
     is_lost: bool,
@@ -154,6 +156,7 @@ impl<'a> CommandTask<'a> {
             around,
             runs,
             voice,
+            ready: None,
             tree: None,
             is_lost: false,
             deadline: None,
@@ -319,6 +322,16 @@ impl Task for CommandTask<'_> {
         Ok(Some(plan))
     }
 
+    fn make_ready(&mut self, nonce: &Nonce) {
+        // items have keepers that stay
+        if self.ready.is_none() && self.item.is_none() {
+            let mut blank = Spec::new("", Vec::new());
+            blank.tag = nonce.to_string();
+            // one that could not be made is made with the command, and what is wrong is said then
+            self.ready = Ready::new(blank).ok();
+        }
+    }
+
     async fn start(&mut self, begin: &Begin, desk: &Arc<Desk>) -> Result<(), NotStarted> {
         self.address = desk.address().map(Address::to_text);
         self.rehearsal = desk.is_rehearsal();
@@ -352,7 +365,10 @@ impl Task for CommandTask<'_> {
         let tree = match &self.item {
             // others are under way meanwhile
             Some(item) => item.keepers.start(spec).await,
-            None => Tree::spawn(spec),
+            None => match self.ready.take() {
+                Some(ready) => ready.spawn(spec),
+                None => Tree::spawn(spec),
+            },
         };
         // nobody knows whether it ran: that is no start that failed, but a command that was killed
         self.is_lost = matches!(tree, Err(SpawnError::KeeperDied));

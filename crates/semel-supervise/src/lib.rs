@@ -60,4 +60,4 @@ pub use process::Process;
 pub use resolve::resolve;
 pub use signals::{Caught, Signals, outlive_file_limit};
 pub use spec::{Contain, Containment, Output, SpawnError, Spec, Stdin};
-pub use tree::{Ended, Exit, Leftovers, Tree};
+pub use tree::{Ended, Exit, Leftovers, Ready, Tree};

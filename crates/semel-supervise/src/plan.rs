@@ -13,8 +13,10 @@ pub(crate) struct Plan {
     /// What the keeper is called.
     pub(crate) name: CString,
     words: OwnWords,
-    /// Where the words of one command after the other are found, if the keeper is to stay.
+    /// Where the words are found that the keeper is told to start later.
     pub(crate) shared: Option<*const Words>,
+    /// It starts one command after the other.
+    pub(crate) stays: bool,
     /// What becomes the command's 0, 1, 2.
     pub(crate) stdio: [RawFd; 3],
     /// Keeps those of `stdio` open that are not the caller's own 0, 1, 2.
@@ -60,6 +62,7 @@ impl Plan {
             name: c_string(crate::process::keeper_name(&spec.tag).as_ref())?,
             words,
             shared: None,
+            stays: false,
             stdio,
             _held: held,
             owner: std::process::id().cast_signed(),

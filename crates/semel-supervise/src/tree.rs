@@ -101,22 +101,27 @@ impl Tree {
     ///
     /// Must be called inside a tokio runtime with I/O enabled. Makes this process a child subreaper.
     pub fn spawn(spec: Spec) -> Result<Tree, SpawnError> {
-        let (mut tree, ours, program) = Tree::fork(spec, None)?;
-        let news = match tree.inbox.receive(ours.as_raw_fd()) {
+        let (tree, ours, program) = Tree::fork(spec, None, false)?;
+        tree.first_word(ours, program)
+    }
+
+    /// Wait for the keeper's first word, and for nothing else.
+    fn first_word(mut self, ours: OwnedFd, program: PathBuf) -> Result<Tree, SpawnError> {
+        let news = match self.inbox.receive(ours.as_raw_fd()) {
             Received::Message(bytes) => News::decode(bytes),
             Received::Nothing | Received::Closed => None,
         };
         match news {
-            Some(News::Started { .. }) => tree.watch(ours)?,
+            Some(News::Started { .. }) => self.watch(ours)?,
             _ => drop(ours),
         }
-        tree.started(news, program)
+        self.started(news, program)
     }
 
     /// As [`spawn`](Tree::spawn), but others get the thread until the exec has succeeded or failed: for those who start
     /// many. Whoever drops the future ends what was started.
     pub async fn start(spec: Spec) -> Result<Tree, SpawnError> {
-        let (mut tree, ours, program) = Tree::fork(spec, None)?;
+        let (mut tree, ours, program) = Tree::fork(spec, None, false)?;
         tree.watch(ours)?;
         let news = tree.receive().await;
         tree.started(news, program)
@@ -126,7 +131,7 @@ impl Tree {
     /// containment matter.
     pub(crate) fn idle(spec: Spec) -> Result<Tree, SpawnError> {
         let region = Region::map().map_err(|error| SpawnError::system("mmap", error))?;
-        let (mut tree, ours, _) = Tree::fork(spec, Some(region))?;
+        let (mut tree, ours, _) = Tree::fork(spec, Some(region), true)?;
         tree.watch(ours)?;
         Ok(tree)
     }
@@ -162,13 +167,14 @@ impl Tree {
     }
 
     /// Fork the keeper. From here on, dropping our end of its socket makes it end everything.
-    fn fork(spec: Spec, region: Option<Region>) -> Result<(Tree, OwnedFd, PathBuf), SpawnError> {
+    fn fork(spec: Spec, region: Option<Region>, stays: bool) -> Result<(Tree, OwnedFd, PathBuf), SpawnError> {
         tokio::runtime::Handle::try_current()
             .map_err(|error| SpawnError::system("runtime", io::Error::other(error)))?;
         let program = spec.program.clone();
         let (ours, theirs) = sys::socketpair().map_err(|error| SpawnError::system("socketpair", error))?;
         let mut plan = Plan::new(spec)?;
         plan.shared = region.as_ref().map(Region::words);
+        plan.stays = stays;
         if !plan.group_only {
             sys::become_subreaper();
         }
@@ -397,6 +403,45 @@ impl Tree {
             self.reaped = true;
             reap_keeper(&self.keeper);
         }
+    }
+}
+
+/// A keeper that is there before it is known what it is to start: it arranges itself while the caller is busy with
+/// something else. Dropping it ends it.
+#[derive(Debug)]
+pub struct Ready {
+    /// First, so that it is closed first: a tree that goes waits for its keeper, which ends when this is closed.
+    ours: OwnedFd,
+    tree: Tree,
+}
+
+impl Ready {
+    /// Fork it. Of what it is to run only the descriptors, the tag and the containment matter.
+    ///
+    /// Must be called inside a tokio runtime with I/O enabled. Makes this process a child subreaper.
+    pub fn new(spec: Spec) -> Result<Ready, SpawnError> {
+        let region = Region::map().map_err(|error| SpawnError::system("mmap", error))?;
+        let (tree, ours, _) = Tree::fork(spec, Some(region), false)?;
+        Ok(Ready { ours, tree })
+    }
+
+    /// As [`Tree::spawn`], with the descriptors, the tag and the containment that it was made with: they must be the same.
+    pub fn spawn(mut self, spec: Spec) -> Result<Tree, SpawnError> {
+        if !self.tree.lay_out(&spec)? {
+            // words without number: they are laid out before the fork
+            drop(self);
+            return Tree::spawn(spec);
+        }
+        let order = Order::Launch(spec.deadline.map_or(0, crate::clock::nanos));
+        if sys::send(self.ours.as_raw_fd(), &order.encode()).is_err() {
+            // somebody killed it before it was told anything
+            drop(self);
+            return Tree::spawn(spec);
+        }
+        let Ready { ours, tree } = self;
+        let mut tree = tree.first_word(ours, spec.program)?;
+        tree.region = None;
+        Ok(tree)
     }
 }
 

@@ -23,6 +23,7 @@ const SKIP_MS: f64 = 5.0;
 const SUPERVISING_MIB: f64 = 8.0;
 
 const FLOOR: &str = "append, fdatasync, run, append, fdatasync";
+const STORE_FLOOR: &str = "open the same store, look, commit, run, commit";
 const SCRIPT: &str = "a script: lock file, JSONL ledger of 10,000 lines";
 
 impl Stage {
@@ -62,7 +63,14 @@ impl Stage {
         };
         let plain = self.built.join("semel");
         let mut plain = |n: usize| self.semel_at(&plain, "plain.db", &format!("k{n}"), &["/bin/true"]);
-        let fresh = turns(rounds, &mut [&mut semel, &mut bare, &mut plain])?;
+        let example = self.example("floor_store")?;
+        let ledger = self.path("floor.db");
+        let mut store = |n: usize| {
+            let mut command = Command::new(&example);
+            command.args([&ledger, &format!("k{n}"), "/bin/true"]);
+            command
+        };
+        let fresh = turns(rounds, &mut [&mut semel, &mut bare, &mut plain, &mut store])?;
         let mut semel = |n: usize| self.semel("ledger.db", &format!("s{n}"), &["/bin/true"]);
         let mut script = |n: usize| self.guard("guard", &format!("k{n}"));
         let beside = turns((rounds / SLOW).max(1), &mut [&mut semel, &mut script])?;
@@ -70,8 +78,11 @@ impl Stage {
         line("semel run, as released (cargo xtask dist)", &fresh[0]);
         line("semel run, of a plain cargo build --release", &fresh[2]);
         line(&format!("floor: {FLOOR}"), &fresh[1]);
+        line(&format!("floor: {STORE_FLOOR}"), &fresh[3]);
         line(SCRIPT, &beside[1]);
         report.long("a fresh run", FLOOR, &Ratio::new(&fresh[0], &fresh[1]), Goal::AtMost(FRESH));
+        report.long("a fresh run", STORE_FLOOR, &Ratio::new(&fresh[0], &fresh[3]), Goal::None);
+        report.long(STORE_FLOOR, FLOOR, &Ratio::new(&fresh[3], &fresh[1]), Goal::None);
         if !options.plain {
             let ratio = Ratio::new(&fresh[2], &fresh[1]);
             report.long("a fresh run of a plain build", FLOOR, &ratio, Goal::None);

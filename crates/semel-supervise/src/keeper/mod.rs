@@ -6,13 +6,13 @@
 //! in its last state, *killing*, goes on until nothing is left.
 //!
 //! ```text
-//! running ── command exits ──▶ leftovers ── none ──▶ gone (and idle, if K is to stay)
+//! [told to wait ── order ──▶] running ── command exits ──▶ leftovers ── none ──▶ gone (and idle, if K is to stay)
 //!    └──── kill order, S gone, deadline ────▶ killing ──▶ gone
 //! ```
 //!
 //! A keeper that stays ([`Keepers`](crate::Keepers)) takes the next command when nothing is left of the one before:
 //! what it is told to run lies in memory that it shares with S, and is read only between the order and the exec. One
-//! that had to kill does not stay.
+//! that had to kill does not stay. One that was made [`Ready`](crate::Ready) waits for its one order in the same way.
 //!
 //! S may have threads, so K is bound to what is safe after such a fork: it never allocates, locks or panics,
 //! and all it needs lies ready in the [`Plan`]. It blocks every signal; only KILL and STOP reach it.
@@ -40,8 +40,9 @@ const MOMENT_MS: i32 = 2;
 /// Run as the keeper. Called in the forked process, with every signal blocked.
 pub(crate) fn keep(plan: &Plan, socket: RawFd) -> ! {
     let code = Keeper::start(plan, socket).map_or(1, |keeper| match plan.shared {
-        Some(words) => keeper.stay(words),
-        None => keeper.once(),
+        Some(words) if plan.stays => keeper.stay(words),
+        Some(words) => keeper.once_told(words),
+        None => keeper.once(plan.words(), plan.deadline),
     });
     // SAFETY: ends the process without running anything of the caller's.
     unsafe { libc::_exit(code) }
@@ -108,7 +109,7 @@ impl<'a> Keeper<'a> {
             command: 0,
             in_leaf: false,
             leafless: plan.leaf.is_none(),
-            populated: plan.leaf.as_ref().filter(|_| plan.shared.is_some()).map_or(-1, Leaf::open_events),
+            populated: plan.leaf.as_ref().filter(|_| plan.stays).map_or(-1, Leaf::open_events),
             socket,
             children,
             timer,
@@ -125,10 +126,22 @@ impl<'a> Keeper<'a> {
         })
     }
 
-    /// The one command of the plan.
-    fn once(mut self) -> i32 {
+    /// The one command, when the order comes; nothing if S goes before.
+    fn once_told(self, words: *const Words) -> i32 {
+        while let Some((order, _)) = receive_with_fd(self.socket) {
+            if let Some(Order::Launch(deadline)) = Order::decode(order) {
+                // SAFETY: S laid the words out before it sent the order, and touches them no more before it has our answer.
+                return self.once(unsafe { &*words }, deadline);
+            }
+        }
+        remove_leaf(self.plan);
+        0
+    }
+
+    /// The one command.
+    fn once(mut self, words: &Words, deadline: u64) -> i32 {
         let plan = self.plan;
-        let launched = self.launch(plan.words(), plan.stdio, plan.deadline);
+        let launched = self.launch(words, plan.stdio, deadline);
         for fd in plan.stdio {
             // A reader at the other end of the command's output must see it end with the command.
             sys::close(fd);
@@ -168,7 +181,7 @@ impl<'a> Keeper<'a> {
 
     /// A keeper that killed has changed its priority, and one that lost its S has nobody to stay for.
     fn stays(&self) -> bool {
-        self.plan.shared.is_some() && !self.killing && self.socket >= 0 && self.inbox.is_empty()
+        self.plan.stays && !self.killing && self.socket >= 0 && self.inbox.is_empty()
     }
 
     /// Start it, and tell. `false`: it did not start.
@@ -190,9 +203,9 @@ impl<'a> Keeper<'a> {
                     remove_leaf(self.plan);
                 }
                 let started = News::Started { pid: launched.pid, in_cgroup: launched.in_leaf };
-                match self.plan.shared {
-                    Some(_) => self.late = Some(started),
-                    None => self.tell(&[started]),
+                match self.plan.stays {
+                    true => self.late = Some(started),
+                    false => self.tell(&[started]),
                 }
                 true
             }

@@ -3,7 +3,9 @@
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use semel_supervise::{Contain, Ended, Exit, Keepers, Leftovers, Spec, Stdin, Tree, boottime};
+use semel_supervise::{
+    Contain, Ended, Exit, Keepers, Leftovers, Ready, SpawnError, Spec, Stdin, Tree, boottime,
+};
 
 use crate::support::{Mark, SOON, containments, group_of, is_alive, kill, sh, spec, within};
 
@@ -214,4 +216,100 @@ async fn what_has_no_room_before_a_keeper_gets_one_of_its_own() {
     assert_ne!(other, first);
     assert_eq!(holds(&keepers, &mark, Contain::Auto, "true").await, first);
     drop(Tree::start(sh(&mark, "true")).await);
+}
+
+fn ready(mark: &Mark, contain: Contain) -> Ready {
+    Ready::new(Spec { contain, ..sh(mark, "") }).unwrap()
+}
+
+/// Our processes that are called as keepers are.
+fn keepers_alive() -> Vec<i32> {
+    let me = std::process::id().to_string();
+    let found = std::fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| {
+        let pid: i32 = entry.file_name().to_str()?.parse().ok()?;
+        let stat = std::fs::read_to_string(entry.path().join("stat")).ok()?;
+        let (name, rest) = stat.rsplit_once(')')?;
+        (name.contains("(semel-") && rest.split_whitespace().nth(1) == Some(&me)).then_some(pid)
+    });
+    found.collect()
+}
+
+#[tokio::test]
+async fn one_that_is_ready_starts_what_it_is_told_as_a_new_one_would() {
+    for contain in containments() {
+        let mark = Mark::new();
+        let ready = ready(&mark, contain);
+        assert_eq!(keepers_alive().len(), 1, "it is there before anything is to be run");
+        let mut tree = ready.spawn(in_it(&mark, "exit 7", contain)).unwrap();
+        assert_eq!(tree.wait().await, Ended { exit: Some(Exit::Code(7)), by_deadline: false });
+        let left = tree.finish(Duration::from_millis(200)).await;
+        assert_eq!((left.count, left.keeper_died), (0, false));
+        assert_eq!(keepers_alive(), [], "it is gone with its one command");
+    }
+}
+
+#[tokio::test]
+async fn one_that_is_ready_ends_what_its_command_left_and_what_is_late() {
+    for contain in containments() {
+        let mark = Mark::new();
+        let mut tree = ready(&mark, contain)
+            .spawn(in_it(
+                &mark,
+                "(setsid sh -c 'trap \"\" TERM; sleep 1000; sleep 1000' &) ; exit 0",
+                contain,
+            ))
+            .unwrap();
+        assert_eq!(tree.wait().await.exit, Some(Exit::Code(0)));
+        assert!(tree.finish(Duration::from_millis(100)).await.count >= 1);
+        assert_eq!(mark.alive(), []);
+
+        let mut late = in_it(&mark, "setsid sleep 1000 & sleep 1000", contain);
+        late.deadline = Some(boottime() + Duration::from_millis(150));
+        let mut tree = ready(&mark, contain).spawn(late).unwrap();
+        assert_eq!(tree.wait().await, Ended { exit: Some(Exit::Signal(9)), by_deadline: true });
+        tree.finish(Duration::ZERO).await;
+        assert_eq!(mark.alive(), []);
+
+        let mut too_late = in_it(&mark, "true", contain);
+        too_late.deadline = Some(boottime());
+        assert!(matches!(ready(&mark, contain).spawn(too_late), Err(SpawnError::TooLate)));
+    }
+}
+
+#[tokio::test]
+async fn one_that_is_ready_and_never_told_goes_at_once() {
+    for contain in containments() {
+        let mark = Mark::new();
+        let ready = ready(&mark, contain);
+        let began = boottime();
+        drop(ready);
+        assert!(boottime() - began < Duration::from_millis(900), "nobody waits for it in vain");
+        assert_eq!(keepers_alive(), []);
+    }
+}
+
+#[tokio::test]
+async fn one_that_was_killed_before_it_was_told_is_replaced() {
+    let mark = Mark::new();
+    let ready = ready(&mark, Contain::Auto);
+    let [keeper] = keepers_alive()[..] else { panic!("{:?}", keepers_alive()) };
+    kill(keeper, libc::SIGKILL);
+    let stat = || std::fs::read_to_string(format!("/proc/{keeper}/stat")).unwrap_or_default();
+    within(SOON, "the keeper is dead", || !stat().contains(") S "));
+    let mut tree = ready.spawn(in_it(&mark, "exit 5", Contain::Auto)).unwrap();
+    assert_eq!(tree.wait().await.exit, Some(Exit::Code(5)));
+}
+
+#[tokio::test]
+async fn words_without_number_and_words_that_are_none_are_as_for_a_new_one() {
+    let mark = Mark::new();
+    let mut many = in_it(&mark, "test ${#0} -gt 100000", Contain::Auto);
+    many.argv.push("x".repeat(110_000).into());
+    many.env.extend((0..12).map(|n| (format!("LONG{n}").into(), "y".repeat(100_000).into())));
+    let mut tree = ready(&mark, Contain::Auto).spawn(many).unwrap();
+    assert_eq!(tree.wait().await.exit, Some(Exit::Code(0)));
+    drop(tree);
+    assert!(ready(&mark, Contain::Auto).spawn(spec(&mark, "echo", &["a\0b"])).is_err());
+    let absent = Spec::new("/no/such/file", vec!["x".into()]);
+    assert_eq!(ready(&mark, Contain::Auto).spawn(absent).unwrap_err().exit_code(), Some(127));
 }

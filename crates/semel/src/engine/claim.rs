@@ -151,6 +151,7 @@ impl Engine {
                     if alarm.is_some() {
                         tell(Event::Notices);
                     }
+                    task.make_ready(&nonce);
                     match self.write_claim(&claim, alarm).await? {
                         Written::Applied(versions) => {
                             return Ok(self.claimed(plan, at, claim, versions, watched));

@@ -148,6 +148,9 @@ pub trait Task {
     ) -> impl Future<Output = Result<Option<Plan>, Unplanned>> {
         std::future::ready(Ok(None))
     }
+    /// A claim with this nonce is about to be written. Whatever the start needs and the claim does not decide may be made
+    /// ready now, beside the wait for the store; nothing may begin.
+    fn make_ready(&mut self, _nonce: &Nonce) {}
     /// Begin; what happens inside goes through the desk. An error is the exit code, 126 or 127, of a command that
     /// cannot be started.
     fn start(&mut self, begin: &Begin, desk: &Arc<Desk>) -> impl Future<Output = Result<(), NotStarted>>;
