@@ -17,7 +17,7 @@ pub(crate) const FOUND: u8 = 1;
 pub(crate) const INPUT: u8 = 65;
 /// The store cannot be reached: nothing was run.
 pub(crate) const STORE: u8 = 69;
-/// The lease was lost while running, busy with `fail`, or too late for its slot.
+/// The lease was lost while running, busy with `fail`, too late for its slot, or this machine cannot begin an item.
 pub(crate) const BUSY: u8 = 75;
 /// A sink refused a stale token, or the run is gone: nothing was written.
 pub(crate) const STALE: u8 = 77;
@@ -60,7 +60,7 @@ pub(crate) fn code(report: &Report, skip: u8) -> u8 {
 pub(crate) fn of_batch(counts: &Counts, stopped: &Stopped) -> u8 {
     match stopped {
         Stopped::Interrupted(signal) => by_signal(*signal),
-        Stopped::LeaseLost(_) => BUSY,
+        Stopped::LeaseLost(_) | Stopped::Machine(_) => BUSY,
         Stopped::StoreDown(_) => STORE,
         Stopped::Unusable(_) => CONFIG,
         _ if counts.quarantined + counts.in_doubt > 0 => PERSON,

@@ -234,6 +234,7 @@ impl<'a> CommandTask<'a> {
         fill.argv(&self.command, work, begin.plan.as_ref()).map_err(|why| NotStarted {
             code: exit::CONFIG.into(),
             why: format!("{why}: it was pinned with the first claim, and stays as it is"),
+            of_machine: false,
         })
     }
 
@@ -307,7 +308,24 @@ fn end(ended: Ended) -> TaskEnd {
 }
 
 fn not_started(why: &SpawnError) -> NotStarted {
-    NotStarted { code: why.exit_code().map_or(126, i32::from), why: why.to_string() }
+    let of_machine = match why {
+        // a word that no command can be given, a folder that is not there
+        SpawnError::System { call, .. } => !matches!(*call, "arguments" | "chdir"),
+        SpawnError::CannotExecute { source, .. } => source.raw_os_error().is_some_and(is_short),
+        SpawnError::TooLate => true,
+        SpawnError::NotFound { .. } | SpawnError::KeeperDied => false,
+    };
+    NotStarted { code: why.exit_code().map_or(126, i32::from), why: why.to_string(), of_machine }
+}
+
+/// Does the system say that it has none left of something?
+fn is_short(errno: i32) -> bool {
+    matches!(errno, libc::EAGAIN | libc::ENOMEM | libc::EMFILE | libc::ENFILE | libc::EIO)
+}
+
+/// What the command needs cannot be laid out for it.
+fn no_room(what: &str) -> impl Fn(std::io::Error) -> NotStarted {
+    move |why| NotStarted { code: 126, why: format!("cannot {what}: {why}"), of_machine: true }
 }
 
 impl Task for CommandTask<'_> {
@@ -345,19 +363,12 @@ impl Task for CommandTask<'_> {
                 Some(_) => Ok(RunFile::named(&self.runs, nonce, &ending)),
                 None => RunFile::new(&self.runs, nonce, &ending),
             };
-            self.result = Some(result.map_err(|why| NotStarted {
-                code: 126,
-                why: format!("cannot make {}: {why}", self.runs.display()),
-            })?);
+            self.result = Some(result.map_err(no_room(&format!("make {}", self.runs.display())))?);
         }
-        self.lay_out_plan(begin)
-            .map_err(|why| NotStarted { code: 126, why: format!("cannot write the plan: {why}") })?;
-        self.lay_out_item(begin)
-            .map_err(|why| NotStarted { code: 126, why: format!("cannot write the item: {why}") })?;
+        self.lay_out_plan(begin).map_err(no_room("write the plan"))?;
+        self.lay_out_item(begin).map_err(no_room("write the item"))?;
         let mut spec = Spec::new(&self.command.path, self.argv(begin)?);
-        spec.stdin = self
-            .stdin()
-            .map_err(|why| NotStarted { code: 126, why: format!("cannot read the item: {why}") })?;
+        spec.stdin = self.stdin().map_err(no_room("read the item"))?;
         spec.env = self.environment(begin);
         spec.cwd.clone_from(&self.command.site.directory);
         spec.tag = begin.grant.nonce.to_string();
@@ -444,10 +455,10 @@ impl Task for CommandTask<'_> {
 
     async fn probe(&mut self, begin: &Begin) -> Probed {
         if let Err(why) = self.lay_out_plan(begin) {
-            return Probed::Unknown(format!("the probe was not asked: cannot write the plan: {why}"));
+            return Probed::NotAsked(format!("the probe was not asked: cannot write the plan: {why}"));
         }
         if let Err(why) = self.lay_out_item(begin) {
-            return Probed::Unknown(format!("the probe was not asked: cannot write the item: {why}"));
+            return Probed::NotAsked(format!("the probe was not asked: cannot write the item: {why}"));
         }
         match &self.probe {
             Some(probe) => {
@@ -477,6 +488,9 @@ pub(crate) async fn ask_probe(
     spec.contain = Contain::Auto;
     let mut tree = match Tree::spawn(spec) {
         Ok(tree) => tree,
+        Err(why) if not_started(&why).of_machine => {
+            return Probed::NotAsked(format!("the probe did not start: {why}"));
+        }
         Err(why) => return Probed::Unknown(format!("the probe did not start: {why}")),
     };
     let answer = tokio::time::timeout(probe.timeout, tree.wait()).await;

@@ -344,6 +344,23 @@ pub fn recover(
     close(alarm, closes, Some(&name), at_ms, lanes, ids)
 }
 
+/// The same, where this work may still need a person: only what is of the job is closed.
+pub fn recover_job(
+    alarm: &Alarm,
+    work: &str,
+    at_ms: u64,
+    lanes: &[String],
+    ids: impl FnMut() -> Nonce,
+) -> Option<Alarm> {
+    close(alarm, |open| !open.kind.is_of_work(), Some(&known_as(work)), at_ms, lanes, ids)
+}
+
+/// Was it noticed that this work needs a person?
+pub fn needs_person(alarm: &Alarm, work: &str) -> bool {
+    let name = known_as(work);
+    alarm.open.iter().any(|open| open.kind.is_of_work() && open.work.as_ref() == Some(&name))
+}
+
 /// Close these; whoever was told hears of it, and what waits tells both.
 fn close(
     alarm: &Alarm,

@@ -79,6 +79,6 @@ pub mod sink;
 pub mod store;
 
 pub use embed::{
-    Batch, BatchItem, BatchOutcome, Found, Held, IntoFields, Job, JobBuilder, JobError, Lease, LeaseBuilder,
-    Outcome, Run, Semel, Shut, Step, StepError, Verified,
+    Batch, BatchItem, BatchOf, BatchOutcome, Found, Held, IntoFields, Job, JobBuilder, JobError, Lease,
+    LeaseBuilder, Outcome, Run, Semel, Shut, Step, StepError, Verified,
 };

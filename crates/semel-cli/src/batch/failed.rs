@@ -5,14 +5,18 @@
 //! nothing failed, empty, so that nobody takes an older one for this one's. Killed with -9 before that, the old file
 //! stands as it was; the ledger knows what failed, and the next start of the batch does it again.
 //!
+//! Where it is the input itself, the list stands for all that is still to be done. So it takes the input's place only if
+//! nothing else is: a batch that did not reach its end, or that left an item out for any other reason than that it is
+//! done or has failed, leaves its input alone ([`FailedTo::leave`]).
+//!
 //! It is opened before anything runs: a place that cannot be written is said then.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, Permissions};
 use std::io::{BufWriter, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use super::input::Format;
+use super::input::{Format, Mark};
 use crate::trouble::Trouble;
 
 /// The list of failed items, being written.
@@ -25,6 +29,8 @@ pub(crate) struct FailedTo {
     /// The first write that did not work. The batch goes on: the ledger has it all.
     broken: Option<std::io::Error>,
     is_in_place: bool,
+    /// The input that it is to replace, as it was opened.
+    input: Option<Mark>,
 }
 
 impl FailedTo {
@@ -50,11 +56,20 @@ impl FailedTo {
         let file = file.map_err(|why| wrong(why.to_string()))?;
         let end = if format == Format::Nul { 0 } else { b'\n' };
         let out = BufWriter::new(file);
-        let mut list = FailedTo { path, beside, out, end, count: 0, broken: None, is_in_place: false };
+        let mut list =
+            FailedTo { path, beside, out, end, count: 0, broken: None, is_in_place: false, input: None };
         if !header.is_empty() {
             list.put(header);
         }
         Ok(list)
+    }
+
+    /// The same, where the items are read from this file.
+    pub(crate) fn beside_input(mut self, input: Option<Mark>) -> FailedTo {
+        let here = std::fs::metadata(&self.path).ok().as_ref().and_then(Mark::of);
+        let is_input = input.zip(here).is_some_and(|(input, here)| input.is_same_file(&here));
+        self.input = input.filter(|_| is_input);
+        self
     }
 
     /// One more, as it stood.
@@ -76,11 +91,26 @@ impl FailedTo {
         self.count
     }
 
-    /// Put the list into its place.
+    /// Leave the input as it is, because there is more to do than what failed: the line that says so. None if the list
+    /// is not to replace the input.
+    pub(crate) fn leave(&self, is_all: bool) -> Option<String> {
+        let input = self.input?;
+        let here = std::fs::metadata(&self.path).ok().as_ref().and_then(Mark::of);
+        let why = match (is_all, here) {
+            (true, Some(here)) if here == input => return None,
+            (true, _) => "it was changed meanwhile",
+            (false, _) => "it has more than what failed that is not done",
+        };
+        Some(format!("--failed-to {}: the input is left as it is: {why}", self.path.display()))
+    }
+
+    /// Put the list into its place; a file that is there keeps its mode.
     pub(crate) fn finish(mut self) -> Result<(), Trouble> {
         let written = match self.broken.take() {
             Some(why) => Err(why),
-            None => self.out.flush().and_then(|()| self.out.get_ref().sync_all()),
+            None => {
+                self.out.flush().and_then(|()| self.keep_mode()).and_then(|()| self.out.get_ref().sync_all())
+            }
         };
         let placed = written.and_then(|()| std::fs::rename(&self.beside, &self.path));
         self.is_in_place = placed.is_ok();
@@ -93,6 +123,14 @@ impl FailedTo {
                 ),
             )
         })
+    }
+}
+
+impl FailedTo {
+    fn keep_mode(&self) -> std::io::Result<()> {
+        let Ok(before) = std::fs::metadata(&self.path) else { return Ok(()) };
+        let mode = before.permissions().mode() & 0o777;
+        self.out.get_ref().set_permissions(Permissions::from_mode(mode))
     }
 }
 
@@ -109,23 +147,51 @@ impl Drop for FailedTo {
 mod tests {
     #![allow(clippy::unwrap_used)]
 
-    use std::os::unix::fs::PermissionsExt;
-
     use super::*;
 
+    fn mode(path: &Path) -> u32 {
+        std::fs::metadata(path).unwrap().permissions().mode() & 0o777
+    }
+
     #[test]
-    fn the_list_takes_its_place_at_the_end_and_is_private() {
+    fn the_list_takes_its_place_at_the_end_and_keeps_the_mode() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("failed.csv");
         std::fs::write(&path, "old").unwrap();
+        std::fs::set_permissions(&path, Permissions::from_mode(0o640)).unwrap();
         let mut list = FailedTo::create(&path, Format::Csv, b"id,text").unwrap();
+        assert_eq!(mode(&list.beside), 0o600, "private until it is whole");
         list.push(b"1,\"a\nb\"");
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "old");
         assert_eq!(list.count(), 1);
         list.finish().unwrap();
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "id,text\n1,\"a\nb\"\n");
-        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(mode(&path), 0o640);
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+        let new = dir.path().join("new");
+        FailedTo::create(&new, Format::Csv, b"").unwrap().finish().unwrap();
+        assert_eq!(mode(&new), 0o600, "a new one is private");
+    }
+
+    #[test]
+    fn the_input_is_replaced_only_by_all_that_is_left_of_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, link) = (dir.path().join("items"), dir.path().join("link"));
+        std::fs::write(&path, "a\nb\n").unwrap();
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        let mark = |path: &Path| Mark::of(&std::fs::metadata(path).unwrap());
+        let list = || FailedTo::create(&link, Format::Lines, b"").unwrap();
+        let of_input = list().beside_input(mark(&path));
+        assert_eq!(of_input.leave(true), None);
+        let left = of_input.leave(false).unwrap();
+        assert!(left.ends_with("the input is left as it is: it has more than what failed that is not done"));
+        std::fs::write(&path, "a\nb\nc\n").unwrap();
+        assert!(of_input.leave(true).unwrap().ends_with("it was changed meanwhile"));
+        drop(of_input);
+        let other = dir.path().join("other");
+        std::fs::write(&other, "a\n").unwrap();
+        assert_eq!(list().beside_input(mark(&other)).leave(false), None);
+        assert_eq!(list().beside_input(None).leave(false), None);
     }
 
     #[test]

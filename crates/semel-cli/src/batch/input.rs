@@ -5,8 +5,10 @@
 //! An input that ends too early (the other end of a pipe was killed) looks like one that ends: only a last line that is
 //! no JSON, or a last row with an open quote, shows it.
 
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::{BufRead, BufReader, Cursor, Read};
+use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
@@ -59,7 +61,26 @@ pub(crate) struct Reading {
     pub(crate) delimiter: Option<u8>,
     /// What a line is called.
     pub(crate) field: String,
+    /// That was said, and not taken for granted.
+    pub(crate) is_field_said: bool,
     pub(crate) keys: Keys,
+}
+
+impl Reading {
+    /// What was said and means nothing in this format is a slip, whoever found out the format.
+    pub(crate) fn check(&self, format: Format) -> Result<(), Trouble> {
+        let is_lines = matches!(format, Format::Lines | Format::Nul);
+        let wrong = if self.is_field_said && !is_lines {
+            "--field names a line: say it with --format lines or nul"
+        } else if self.delimiter.is_some() && format != Format::Csv {
+            "--delimiter is for CSV: leave it out, or say --format csv"
+        } else if !self.keys.volatile.is_empty() && is_lines {
+            "--volatile names a field that may differ, and a line has no others: leave it out"
+        } else {
+            return Ok(());
+        };
+        Err(Trouble::config(wrong))
+    }
 }
 
 /// What comes next.
@@ -73,6 +94,37 @@ pub(crate) enum Next {
     Broken(Fault),
 }
 
+/// A plain file, as it stood when it was opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Mark {
+    device: u64,
+    inode: u64,
+    length: u64,
+    changed: (i64, i64),
+}
+
+impl Mark {
+    /// Of a plain file.
+    pub(crate) fn of(about: &Metadata) -> Option<Mark> {
+        about.is_file().then(|| Mark {
+            device: about.dev(),
+            inode: about.ino(),
+            length: about.len(),
+            changed: (about.mtime(), about.mtime_nsec()),
+        })
+    }
+
+    /// Is it the same file, whatever was written to it meanwhile?
+    pub(crate) fn is_same_file(&self, other: &Mark) -> bool {
+        (self.device, self.inode) == (other.device, other.inode)
+    }
+
+    /// Can what was read of it be read again?
+    pub(crate) fn still_holds(&self, now: &Mark) -> bool {
+        self.is_same_file(now) && now.length >= self.length
+    }
+}
+
 /// The items of an input.
 pub(crate) struct Items {
     kind: Rows,
@@ -82,6 +134,8 @@ pub(crate) struct Items {
     is_over: bool,
     /// How many bytes there are, where that is known.
     pub(crate) bytes: Option<u64>,
+    /// Which file it is, also one that stdin comes from.
+    pub(crate) mark: Option<Mark>,
 }
 
 enum Rows {
@@ -97,11 +151,16 @@ impl Items {
             From::File(path) => by_extension(path),
         };
         let format = reading.format.or(by_name.map(|(format, _)| format));
+        format.map_or(Ok(()), |format| reading.check(format))?;
         let delimiter = reading.delimiter.or(by_name.and_then(|(_, delimiter)| delimiter));
         let reading = Reading { format, delimiter, ..reading };
         match from {
             From::Stdin => {
-                Items::read("stdin", Box::new(BufReader::with_capacity(BUFFER, std::io::stdin())), reading)
+                let stdin = std::io::stdin();
+                let about = stdin.as_fd().try_clone_to_owned().and_then(|fd| File::from(fd).metadata());
+                let source = Box::new(BufReader::with_capacity(BUFFER, stdin));
+                let items = Items::read("stdin", source, reading)?;
+                Ok(Items { mark: about.ok().as_ref().and_then(Mark::of), ..items })
             }
             From::File(path) => {
                 let name = path.display().to_string();
@@ -115,16 +174,22 @@ impl Items {
                 }
                 let source = Box::new(BufReader::with_capacity(BUFFER, file));
                 let items = Items::read(&name, source, reading)?;
-                Ok(Items { bytes: about.is_file().then_some(about.len()), ..items })
+                let mark = Mark::of(&about);
+                Ok(Items { bytes: mark.map(|mark| mark.length), mark, ..items })
             }
         }
     }
 
     /// The items of any source; `name` is for messages.
     pub(crate) fn read(name: &str, from: Source, reading: Reading) -> Result<Items, Trouble> {
-        let Reading { format, delimiter, field, keys } = reading;
         let (start, from) = look(from);
-        let format = format.unwrap_or(if start == Some(b'{') { Format::Jsonl } else { Format::Lines });
+        let found = || if start == Some(b'{') { Format::Jsonl } else { Format::Lines };
+        let format = reading.format.unwrap_or_else(found);
+        // an input with nothing in it may be of any format
+        if start.is_some() {
+            reading.check(format)?;
+        }
+        let Reading { delimiter, field, keys, .. } = reading;
         let kind = match format {
             Format::Jsonl | Format::Lines => Rows::Records(Records::new(from, b'\n')),
             Format::Nul => Rows::Records(Records::new(from, 0)),
@@ -134,7 +199,7 @@ impl Items {
                 Rows::Csv(Box::new(csv))
             }
         };
-        let items = Items { kind, format, keys, field, is_over: false, bytes: None };
+        let items = Items { kind, format, keys, field, is_over: false, bytes: None, mark: None };
         items.check_key(name)?;
         Ok(items)
     }

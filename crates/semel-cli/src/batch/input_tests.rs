@@ -17,7 +17,8 @@ use super::item::{Item, Keys};
 
 pub(super) fn reading(format: Option<Format>, key: &str) -> Reading {
     let fields = key.split(',').map(|name| Field::parse(name).unwrap()).collect();
-    Reading { format, delimiter: None, field: "line".to_owned(), keys: Keys { fields, volatile: Vec::new() } }
+    let keys = Keys { fields, volatile: Vec::new() };
+    Reading { format, delimiter: None, field: "line".to_owned(), is_field_said: false, keys }
 }
 
 pub(super) fn source(text: impl AsRef<[u8]>) -> Source {
@@ -44,6 +45,38 @@ fn only(items: Items) -> Vec<Item> {
         Next::Bad(fault) | Next::Broken(fault) => panic!("{fault}"),
     };
     items.map(one).collect()
+}
+
+/// What was said and would be left out of account is refused, also where the name or the first byte decides.
+#[test]
+fn what_means_nothing_in_the_format_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let plain = || reading(None, "id");
+    let tabs = || Reading { delimiter: Some(b';'), ..plain() };
+    let field = || Reading { is_field_said: true, ..plain() };
+    let volatile = || {
+        let mut reading = reading(None, "line");
+        reading.keys.volatile.push(Pointer::new("/text").unwrap());
+        reading
+    };
+    for (name, text, reading, why) in [
+        ("a.jsonl", "{\"id\":1}\n", tabs(), "--delimiter is for CSV"),
+        ("a", "{\"id\":1}\n", tabs(), "--delimiter is for CSV"),
+        ("a.txt", "x\n", tabs(), "--delimiter is for CSV"),
+        ("a.csv", "id\n1\n", field(), "--field names a line"),
+        ("a.jsonl", "{\"id\":1}\n", field(), "--field names a line"),
+        ("a", "x\n", volatile(), "--volatile names a field"),
+    ] {
+        let path = dir.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        let said = Items::open(&From::File(path), reading).err().unwrap();
+        assert_eq!(said.code, 78, "{name}");
+        assert!(said.line.starts_with(why), "{}", said.line);
+    }
+    assert!(Items::read("input", source(""), volatile()).is_ok(), "nothing may be of any format");
+    let path = dir.path().join("a.csv");
+    std::fs::write(&path, "id;b\n1;2\n").unwrap();
+    assert!(Items::open(&From::File(path), tabs()).is_ok());
 }
 
 fn jsonl(text: impl AsRef<[u8]>) -> Vec<String> {

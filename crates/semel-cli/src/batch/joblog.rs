@@ -6,11 +6,12 @@
 //! | the item's command | |
 //! |---|---|
 //! | in one row | that row, for the first item that has it, wherever either stands |
-//! | in several rows (the command does not tell its items apart) | the row whose number is the item's, else none |
+//! | in several rows (the command does not tell its items apart) | one of them, if all of them ended well; else none |
 //! | in no row, or only in rows that failed | not done |
 //! | of a row that asks a shell for more than words (`a > b`, `$x`) | cannot be compared: not done, and counted |
 //!
-//! Never by position alone: after a line was added or taken away, positions name other items. A row counts for one item.
+//! Never by position: a header, a blank line, a line that was added or taken away, and positions name other items. A row
+//! counts for one item.
 //! A number that is there twice (`--resume-failed`) counts as its last row says. parallel writes line breaks in commands
 //! as NUL.
 //!
@@ -168,16 +169,30 @@ impl Joblog {
     }
 
     /// Whether the item with this command is done, and the row that says so. The row is then this item's.
-    /// `nth` is the item's place in the input, from 1.
-    pub(crate) fn take(&mut self, nth: u64, argv: &[OsString]) -> Option<u64> {
+    pub(crate) fn take(&mut self, argv: &[OsString]) -> Option<u64> {
         let rows = self.by_command.get_mut(&mark(argv.iter().map(|word| word.as_bytes())))?;
-        let seq = match rows.len() {
-            1 => rows.keys().next().copied()?,
-            _ => nth,
-        };
-        let row = rows.get_mut(&seq).filter(|row| row.is_well && !row.is_taken)?;
+        if !rows.values().all(|row| row.is_well) {
+            // which of the items that have this command failed, it does not say
+            return None;
+        }
+        let (seq, row) = rows.iter_mut().find(|(_, row)| !row.is_taken)?;
         row.is_taken = true;
-        Some(seq)
+        Some(*seq)
+    }
+
+    /// What was left out of it, a line each.
+    pub(crate) fn left_out(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        if self.not_words > 0 {
+            let rows = if self.not_words == 1 { "1 row" } else { &format!("{} rows", self.not_words) };
+            lines.push(format!(
+                "{rows} of the joblog left out: only a shell can read the command; its item is run"
+            ));
+        }
+        if self.is_cut {
+            lines.push("the last line of the joblog is cut, and was left out: its item is run".to_owned());
+        }
+        lines
     }
 
     /// How many rows that ended well belong to no item so far.

@@ -7,10 +7,12 @@
 //! ```
 //!
 //! Bounds: one item is at most [`input::ITEM_LIMIT`] bytes, a CSV row has at most [`csv::COLUMNS_LIMIT`] columns, and
-//! nothing is kept of an item that was handed on. Only [`joblog`] keeps something per row.
+//! nothing is kept of an item that was handed on. Only [`joblog`] keeps something per row, and [`dry_run`] of each item
+//! that would run.
 
 pub(crate) mod args;
 pub(crate) mod csv;
+pub(crate) mod dry_run;
 pub(crate) mod failed;
 pub(crate) mod fill;
 pub(crate) mod input;
@@ -23,6 +25,7 @@ mod records;
 pub(crate) mod resolve;
 mod shell_words;
 pub(crate) mod source;
+pub(crate) mod watch;
 
 #[cfg(test)]
 mod any_bytes_tests;

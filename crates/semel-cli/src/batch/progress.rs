@@ -50,7 +50,12 @@ impl Counts {
         self.done + self.skipped + self.failed + self.quarantined + self.in_doubt
     }
 
-    fn words(&self) -> String {
+    /// Is each item done, or has it failed? What was left out for another reason is neither.
+    pub(crate) fn is_all_known(&self) -> bool {
+        self.mismatched + self.wrong + self.left + self.held == 0
+    }
+
+    pub(crate) fn words(&self) -> String {
         let Counts { done, skipped, failed, quarantined, in_doubt, .. } = self;
         format!(
             "done {done}, skipped {skipped}, failed {failed}, quarantined {quarantined}, in doubt {in_doubt}"

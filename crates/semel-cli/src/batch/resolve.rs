@@ -216,11 +216,7 @@ fn what(args: &BatchWhatArgs) -> WhatArgs {
 
 /// How items are read, and by what they are known.
 fn reading(key: &[String], args: &InputArgs) -> Result<Reading, Trouble> {
-    let is_lines = matches!(args.format, None | Some(Format::Lines | Format::Nul));
     let field = args.field.as_deref().unwrap_or("line");
-    if args.field.is_some() && !is_lines {
-        return Err(Trouble::config("--field names a line: say it with --format lines or nul"));
-    }
     let wrong = |why: &dyn std::fmt::Display| Trouble::config(format!("--field {}: {why}", quoted(field)));
     let named = Field::parse(field).map_err(|why| wrong(&why))?;
     if named.name() != field {
@@ -234,7 +230,10 @@ fn reading(key: &[String], args: &InputArgs) -> Result<Reading, Trouble> {
     Fingerprint::of_json(&json!({}), &volatile)
         .map_err(|why| Trouble::config(format!("--volatile: {why}")))?;
     let keys = Keys { fields: key_fields(key, args.format, field)?, volatile };
-    Ok(Reading { format: args.format, delimiter: delimiter(args)?, field: field.to_owned(), keys })
+    let (field, is_field_said) = (field.to_owned(), args.field.is_some());
+    let reading = Reading { format: args.format, delimiter: delimiter(args)?, field, is_field_said, keys };
+    args.format.map_or(Ok(()), |format| reading.check(format))?;
+    Ok(reading)
 }
 
 fn key_fields(key: &[String], format: Option<Format>, line: &str) -> Result<Vec<Field>, Trouble> {
@@ -266,9 +265,6 @@ fn key_fields(key: &[String], format: Option<Format>, line: &str) -> Result<Vec<
 
 fn delimiter(args: &InputArgs) -> Result<Option<u8>, Trouble> {
     let Some(text) = args.delimiter.as_deref() else { return Ok(None) };
-    if matches!(args.format, Some(format) if format != Format::Csv) {
-        return Err(Trouble::config("--delimiter is for CSV: leave it out, or say --format csv"));
-    }
     match text.as_bytes() {
         _ if matches!(text, "tab" | "\\t") => Ok(Some(b'\t')),
         [sign] if sign.is_ascii() && !matches!(sign, b'"' | b'\r' | b'\n' | 0) => Ok(Some(*sign)),

@@ -101,6 +101,10 @@ fn what_makes_no_sense_is_said_before_anything_is_opened() {
             "x --job p --key a --format csv --field x",
             "--field names a line: say it with --format lines or nul",
         ),
+        (
+            "x --job p --format nul --volatile /text",
+            "--volatile names a field that may differ, and a line has no others: leave it out",
+        ),
         ("x --job p --key a --field /x", "--field \"/x\": it is a plain name: leave out the '/'"),
         ("x --job p --key a --volatile x", "--volatile \"x\": a JSON pointer starts with '/': write /x"),
         (

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
 use super::fill::ItemFill;
-use super::input::{From, Items, Next, Reading};
+use super::input::{From, Items, Mark, Next, Reading};
 use super::item::{At, Fault, Item, Keys};
 use super::joblog::Joblog;
 use crate::exit;
@@ -37,8 +37,8 @@ pub(crate) struct Source {
     reading: Reading,
     /// What is asked of each item: one that lacks it is no item of this batch.
     wanted: Wanted,
-    /// It is a file that can be read twice: a pipe that is opened again is empty, or waits for a writer.
-    is_file: bool,
+    /// A file that can be read twice: a pipe that is opened again is empty, or waits for a writer.
+    file: Option<Mark>,
 }
 
 impl Source {
@@ -50,16 +50,22 @@ impl Source {
         fill: ItemFill,
     ) -> std::io::Result<Source> {
         let wanted = Wanted { batch, fill };
-        let is_file = matches!(from, From::File(_)) && items.bytes.is_some();
-        Ok(Source { ahead: read_ahead(items, wanted.clone())?, from, reading, wanted, is_file })
+        let file = items.mark.filter(|_| matches!(from, From::File(_)));
+        Ok(Source { ahead: read_ahead(items, wanted.clone())?, from, reading, wanted, file })
     }
 }
 
 /// The work that all items belong to, and the command.
 #[derive(Clone)]
-struct Wanted {
+pub(super) struct Wanted {
     batch: Work,
     fill: ItemFill,
+}
+
+impl Wanted {
+    pub(super) fn new(batch: Work, fill: ItemFill) -> Wanted {
+        Wanted { batch, fill }
+    }
 }
 
 type Ahead = mpsc::Receiver<(Ready, OwnedSemaphorePermit)>;
@@ -90,7 +96,7 @@ fn read_ahead(mut items: Items, wanted: Wanted) -> std::io::Result<Ahead> {
     Ok(ahead)
 }
 
-fn ready(next: Next, keys: &Keys, wanted: &Wanted) -> Ready {
+pub(super) fn ready(next: Next, keys: &Keys, wanted: &Wanted) -> Ready {
     match next {
         Next::Item(item) => {
             let (fill, batch) = (&wanted.fill, &wanted.batch);
@@ -104,10 +110,11 @@ fn ready(next: Next, keys: &Keys, wanted: &Wanted) -> Ready {
                     bytes: weight(&item),
                     data: item,
                 }),
-                Err(fault) => Err(bad(&fault)),
+                Err(fault) => Err(bad(&fault, false)),
             }
         }
-        Next::Bad(fault) | Next::Broken(fault) => Err(bad(&fault)),
+        Next::Bad(fault) => Err(bad(&fault, false)),
+        Next::Broken(fault) => Err(bad(&fault, true)),
     }
 }
 
@@ -122,8 +129,8 @@ fn line(at: At) -> Option<u64> {
     }
 }
 
-fn bad(fault: &Fault) -> Bad {
-    Bad { line: line(fault.at), why: fault.why.to_string() }
+fn bad(fault: &Fault, is_last: bool) -> Bad {
+    Bad { line: line(fault.at), why: fault.why.to_string(), is_last }
 }
 
 impl ItemSource for Source {
@@ -135,16 +142,18 @@ impl ItemSource for Source {
     }
 
     fn restart(&mut self) -> bool {
-        if !self.is_file {
+        let Some(file) = self.file else { return false };
+        let Ok(items) = Items::open(&self.from, self.reading.clone()) else { return false };
+        // another file of that name says nothing of the items of this one
+        if !items.mark.is_some_and(|now| file.still_holds(&now)) {
             return false;
         }
-        let opened = Items::open(&self.from, self.reading.clone());
-        match opened.map(|items| read_ahead(items, self.wanted.clone())) {
-            Ok(Ok(ahead)) => {
+        match read_ahead(items, self.wanted.clone()) {
+            Ok(ahead) => {
                 self.ahead = ahead;
                 true
             }
-            _ => false,
+            Err(_) => false,
         }
     }
 }
@@ -177,7 +186,7 @@ impl<'a> Doer<Item> for Commands<'a> {
             Ok(argv) => argv,
             Err(fault) => return ItemTask::Not(fault.to_string()),
         };
-        if let Some(row) = self.joblog.as_mut().and_then(|log| log.take(known.line.unwrap_or(0), &argv)) {
+        if let Some(row) = self.joblog.as_mut().and_then(|log| log.take(&argv)) {
             return ItemTask::Before(row);
         }
         let program = Program { argv, ..self.program.clone() };
@@ -201,14 +210,16 @@ impl Task for ItemTask<'_> {
         match self {
             ItemTask::Command(task) => {
                 let started = task.start(begin, desk).await;
-                if let Err(NotStarted { why, .. }) = &started {
+                if let Err(NotStarted { why, of_machine: false, .. }) = &started {
                     // the entry has only the code
                     task.say(why);
                 }
                 started
             }
             ItemTask::Before(_) => Ok(()),
-            ItemTask::Not(why) => Err(NotStarted { code: exit::INPUT.into(), why: why.clone() }),
+            ItemTask::Not(why) => {
+                Err(NotStarted { code: exit::INPUT.into(), why: why.clone(), of_machine: false })
+            }
         }
     }
 

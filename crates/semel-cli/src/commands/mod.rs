@@ -15,7 +15,7 @@ mod doctor_notify;
 pub(crate) mod fence;
 mod fence_file;
 mod fence_sql;
-mod find;
+pub(crate) mod find;
 pub(crate) mod gate;
 pub(crate) mod gc;
 pub(crate) mod history;

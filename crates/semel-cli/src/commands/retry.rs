@@ -1,13 +1,13 @@
 //! `semel retry JOB --failed|--quarantined`: a person's verdict on many entries at once, the same for each: whatever
 //! happened, the next run does it again.
 //!
-//! Each entry is judged by itself, and only while it is still what it was when it was listed: what somebody has taken up
-//! or done in the meantime is left alone. Steps are not touched: they have their own `semel resolve`.
+//! As many as the store takes are judged in one write, each only while it is still what it was when it was listed: what
+//! somebody has taken up or done in the meantime is left alone. Steps are not touched: they have their own `semel resolve`.
 
 use clap::Args;
 use semel::engine::Engine;
 use semel::engine::ledger::Listed;
-use semel::engine::verdict::{Judged, Saying};
+use semel::engine::verdict::Saying;
 use semel_core::entry::{Say, State};
 use semel_core::name::Name;
 use semel_core::story::Condition;
@@ -75,9 +75,8 @@ async fn judge_all(
     let (mut counts, mut unreadable, mut from) = (Counts::default(), Unreadable::default(), None);
     loop {
         let page = engine.page(Some(job), from.as_ref()).await?;
-        for listed in page.entries.iter().filter(|listed| is_meant(args, listed)) {
-            judge(common, args, engine, listed, saying, &mut counts).await?;
-        }
+        let meant: Vec<&Listed> = page.entries.iter().filter(|listed| is_meant(args, listed)).collect();
+        judge(common, args, engine, &meant, saying, &mut counts).await?;
         unreadable.count += page.unreadable.len() as u64;
         unreadable.first = unreadable.first.or_else(|| page.unreadable.first().map(ToString::to_string));
         from = page.next;
@@ -100,19 +99,29 @@ async fn judge(
     common: &Common,
     args: &RetryArgs,
     engine: &Engine,
-    listed: &Listed,
+    listed: &[&Listed],
     saying: &Saying,
     counts: &mut Counts,
 ) -> Result<(), Trouble> {
-    let work = &listed.seen.value.work;
-    let is_quarantined = listed.condition == Condition::Quarantined;
     let still = |state: &State| match state {
         State::Failed { .. } => args.failed,
         State::Quarantined => args.quarantined,
         _ => false,
     };
-    let is_changed =
-        args.dry_run || matches!(engine.judge_if(work, saying, &still).await?, Judged::Changed { .. });
+    let seen: Vec<_> = listed.iter().map(|listed| listed.seen.clone()).collect();
+    let changed = match args.dry_run {
+        true => vec![true; seen.len()],
+        false => engine.judge_all(&seen, saying, &still).await?,
+    };
+    for (listed, is_changed) in listed.iter().zip(changed) {
+        count(common, args, listed, is_changed, counts);
+    }
+    Ok(())
+}
+
+fn count(common: &Common, args: &RetryArgs, listed: &Listed, is_changed: bool, counts: &mut Counts) {
+    let work = &listed.seen.value.work;
+    let is_quarantined = listed.condition == Condition::Quarantined;
     *match (is_changed, is_quarantined) {
         (false, _) => &mut counts.gone_on,
         (true, true) => &mut counts.quarantined,
@@ -126,7 +135,6 @@ async fn judge(
     } else if args.dry_run || common.verbose {
         print(&clean(&format!("{work} {}", listed.condition.word())));
     }
-    Ok(())
 }
 
 fn tell(common: &Common, args: &RetryArgs, job: &Name, counts: &Counts) {

@@ -179,7 +179,7 @@ impl Step<'_> {
                     self.voice.detail(|| format!("step {}: the probe says that it happened", self.name));
                     return Ok(("probed_done", 0));
                 }
-                Probed::Unknown(answer) => {
+                Probed::Unknown(answer) | Probed::NotAsked(answer) => {
                     self.settle(client, Ending::ProbedUnknown { answer }, None, &[])?;
                     return Ok(("needs_person", exit::PERSON));
                 }

@@ -1,9 +1,10 @@
-//! The pings of one run: the first when its claim is written, the last when its outcome is known. A run that was not
-//! claimed (skipped, busy, too late) sends none.
+//! The pings of one run, or of one start of a batch: the first when its claim is written, the last when its outcome is
+//! known. One that was not claimed (skipped, busy, too late) sends none.
 
 use semel::engine::{Ran, Report, RunPlan, TaskEnd};
 use semel_core::entry::Ending;
 use semel_core::story::ended;
+use semel_core::work::Work;
 
 use super::ping::{Ping, Pinged, Pinging};
 use crate::out::{Voice, span};
@@ -21,10 +22,14 @@ pub(crate) struct Pings {
 
 impl Pings {
     pub(crate) fn new(ping: Option<Ping>, plan: &RunPlan) -> Pings {
+        Pings::of_work(ping, plan.work.as_ref())
+    }
+
+    /// Of what is done under this name.
+    pub(crate) fn of_work(ping: Option<Ping>, work: Option<&Work>) -> Pings {
         let mut run = [0; 16];
         // without random bytes no run starts either
         let ping = ping.filter(|_| getrandom::fill(&mut run).is_ok());
-        let work = plan.work.as_ref();
         let slot = work.and_then(|work| work.slot()).map(|slot| format!("@{slot}")).unwrap_or_default();
         let what = work.map(|work| format!("{}{slot}", work.job())).unwrap_or_default();
         Pings { ping, run, what, started: None }
@@ -39,6 +44,20 @@ impl Pings {
 
     /// It is over. Waits, for a bounded time.
     pub(crate) fn end(self, report: &Report, voice: Voice) {
+        self.say(how(report), &words(report), voice);
+    }
+
+    /// A batch is over, with this exit code unless it was cut short. Waits, for a bounded time.
+    pub(crate) fn end_batch(self, code: Option<u8>, words: &str, voice: Voice) {
+        let how = match code {
+            Some(0) => Pinged::Success,
+            Some(code) => Pinged::ExitCode(code),
+            None => Pinged::Fail,
+        };
+        self.say(how, words, voice);
+    }
+
+    fn say(self, how: Pinged, words: &str, voice: Voice) {
         let (Some(ping), Some(started)) = (self.ping, self.started) else { return };
         let tell = |which: &str, answer: Result<(), String>| {
             if let Err(why) = answer {
@@ -47,8 +66,8 @@ impl Pings {
         };
         // in their order: a begin after the end would look like a run that hangs
         tell("at the begin", started.arrived());
-        let text = format!("{} {}", self.what, words(report));
-        tell("at the end", ping.send(how(report), self.run, &text).arrived());
+        let text = format!("{} {words}", self.what);
+        tell("at the end", ping.send(how, self.run, &text).arrived());
     }
 }
 

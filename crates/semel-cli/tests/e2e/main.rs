@@ -40,6 +40,7 @@ mod arguments;
 mod bad_words;
 mod batch;
 mod batch_adverse;
+mod batch_care;
 mod batch_input;
 mod batch_kills;
 mod batch_resources;

@@ -2,7 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -396,4 +396,84 @@ fn a_certificate_must_be_trusted() {
     run("b", "").saying("did not arrive: localhost: no trust in it: ");
     assert_eq!(home.lines("asked").len(), 2, "nothing was said to who is not trusted");
     run("c", "/none.pem").saying("SSL_CERT_FILE /none.pem: ");
+}
+
+fn batch(home: &Home, flags: &[&str], script: &str) -> Command {
+    let mut command = home.semel(["batch", "-", "--job", "posts", "--format", "lines"]);
+    command.args(flags).args(["--", "sh", "-c", script, "sh", "{line}"]);
+    command.stdin(Stdio::piped());
+    command
+}
+
+#[track_caller]
+fn with_items(home: &Home, flags: &[&str], items: &str, script: &str) -> Said {
+    let mut run = home.launch(&mut batch(home, flags, script));
+    run.take_stdin().write_all(items.as_bytes()).unwrap();
+    run.end()
+}
+
+#[test]
+fn a_batch_pings_when_it_begins_and_how_it_ends() {
+    for (script, end, code) in [("true", "/abc?rid=", 0), ("[ $1 != b ]", "/abc/1?rid=", 1)] {
+        let home = Home::new();
+        let server = Server::new(Some("200 OK"));
+        let ping = server.url("/abc");
+        with_items(&home, &["--ping", &ping, "--private-addresses"], "a\nb\n", script).exits(code);
+        assert_eq!(server.targets(), ["/abc/start?rid=", end], "{script}");
+        let last = server.requests().pop().unwrap();
+        assert!(last.contains("posts ended: done "), "{last}");
+    }
+    // one that stands down begins nothing; one that is stopped has failed
+    let home = Home::new();
+    let server = Server::new(Some("200 OK"));
+    home.write("semel.toml", format!("[defaults]\nping = \"{}\"\nprivate-addresses = true\n[batches.posts]\nitems = \"items\"\nformat = \"lines\"\ncommand = [\"sh\", \"-c\", \"echo x >> begun; exec sleep 600\"]\n", server.url("/abc")));
+    home.write("items", "a\n");
+    let running = home.launch(&mut home.semel(["batch", "posts"]));
+    home.wait_lines("begun", 1);
+    home.ask("batch posts").exits(0).silent();
+    until("the first ping", SOON, || !server.requests().is_empty());
+    assert_eq!(server.targets(), ["/abc/start?rid="]);
+    running.signal(libc::SIGTERM);
+    running.end().exits(143);
+    assert_eq!(server.targets(), ["/abc/start?rid=", "/abc/fail?rid="]);
+}
+
+/// The notices that were told, each as its event and its kind; one that was told again is the same.
+fn told(home: &Home) -> Vec<(String, String)> {
+    let (mut ids, mut told) = (Vec::new(), Vec::new());
+    for line in home.lines("told") {
+        let notice: serde_json::Value = serde_json::from_str(&line).unwrap();
+        let word = |name: &str| notice[name].as_str().unwrap().to_owned();
+        if !ids.contains(&word("id")) {
+            ids.push(word("id"));
+            told.push((word("event"), word("anomaly")));
+        }
+    }
+    told
+}
+
+#[test]
+fn a_batch_tells_of_the_first_item_that_needs_a_person_while_it_goes_on() {
+    let home = Home::new();
+    let raised = ("raised".to_owned(), "quarantined".to_owned());
+    let flags = ["--max-failures", "1", "--notify", "cat >> told"];
+    let script = "echo $1 >> begun; ! grep -qx -- $1 bad";
+    home.write("bad", "b\nc\n");
+    // an input that never ends, and a runner that is killed
+    let mut run = home.launch(&mut batch(&home, &flags, script));
+    let mut input = run.take_stdin();
+    input.write_all(b"a\nb\nc\n").unwrap();
+    home.wait_lines("told", 1);
+    assert_eq!(told(&home), std::slice::from_ref(&raised));
+    assert!(home.lines("told")[0].contains("posts;line=b failed too often and needs a person"));
+    run.kill_9();
+    drop(input);
+    // an input without them: they need a person all the same
+    with_items(&home, &flags, "a\nd\n", script).exits(0);
+    with_items(&home, &flags, "b\n", script).exits(79);
+    assert_eq!(told(&home), std::slice::from_ref(&raised), "first of a kind, then silence");
+    home.write("bad", "");
+    home.ask("retry posts --quarantined").exits(0);
+    with_items(&home, &flags, "a\nb\nc\n", script).exits(0);
+    assert_eq!(told(&home), [raised, ("recovered".to_owned(), "quarantined".to_owned())]);
 }

@@ -187,3 +187,54 @@ fn history_on_a_terminal_is_a_calendar_in_colour_and_the_list() {
     let plain = screen_of(true);
     assert!(plain.contains("Mon ■") && !plain.contains('\x1b'), "{plain:?}");
 }
+
+#[test]
+fn a_batch_on_a_terminal_has_a_bar_and_its_closing_line_at_the_end() {
+    let home = Home::new();
+    home.write("items", (1..=200).map(|n| format!("item-{n:03}\n")).collect::<String>());
+    let mut gate = home.gate("gate");
+    let mut command = home.semel(["batch", "items", "--job", "posts", "--format", "lines"]);
+    command.args([
+        "--",
+        "sh",
+        "-c",
+        "case $1 in *0) read go < gate;; esac; [ $1 != item-007 ]",
+        "sh",
+        "{line}",
+    ]);
+    command.env("TERM", "xterm-256color");
+    let mut terminal = Terminal::run(command);
+    // a bar that is drawn again while something happens: how far, how long, how fast, what became of them
+    let is_bar = |line: &str| {
+        let has = |part: &str| line.contains(part);
+        line.starts_with("posts [") && has("%, ") && has(" left, ") && has("/s, done ")
+    };
+    let drawn = |terminal: &Terminal| terminal.screen().split(['\r', '\n']).any(|line| is_bar(&plain(line)));
+    until("a bar with counts, rate and what is left", SOON, || {
+        gate.open(1);
+        drawn(&terminal)
+    });
+    gate.open(30);
+    assert_eq!(terminal.end(), 1);
+    let closing = "semel: posts: done 199, skipped 0, failed 1, quarantined 0, in doubt 0 in ";
+    terminal.see(closing);
+    let screen = terminal.screen();
+    let last = screen.trim_end().rsplit(['\r', '\n']).next().map(plain).unwrap();
+    assert!(last.starts_with(closing), "{screen:?}");
+    // what is said of an item does not stand inside the bar
+    let said = "semel: posts;line=item-007 failed with exit code 1";
+    assert!(screen.split(['\r', '\n']).any(|line| plain(line).starts_with(said)), "{screen:?}");
+}
+
+/// A line without what steers the terminal.
+fn plain(line: &str) -> String {
+    let mut text = String::new();
+    let mut rest = line.chars();
+    while let Some(c) = rest.next() {
+        match c {
+            '\x1b' => drop(rest.by_ref().find(|c| c.is_ascii_alphabetic())),
+            c => text.push(c),
+        }
+    }
+    text
+}

@@ -9,17 +9,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
 
-use semel_core::name::Name;
 use semel_core::work::{Fields, Work};
 use serde::Serialize;
 use serde_json::Value;
 
+use super::batch_of::{BatchOf, ResourceOf};
 use super::run::Run;
 use super::{Job, Semel, ms, outcome};
 use crate::clock::Moment;
-use crate::engine::batch::{Bad, BatchPlan, BatchReport, Doer, Item, ItemIn, Iterated, Stopped};
+use crate::engine::batch::{BatchPlan, BatchReport, Doer, Item, Stopped};
 use crate::engine::desk::Desk;
-use crate::engine::{Begin, Caught, NotStarted, Probed, Report, Task, TaskEnd, Undisturbed};
+use crate::engine::{Begin, Caught, NotStarted, Probed, Task, TaskEnd};
 
 /// How many errors of items are handed back; the others are only counted.
 pub const ERRORS_KEPT: usize = 100;
@@ -31,24 +31,14 @@ const DROPPED: TaskEnd = TaskEnd::Killed(libc::SIGKILL);
 #[derive(Clone, Debug)]
 #[must_use = "run() does it"]
 pub struct Batch<'a> {
-    semel: &'a Semel,
+    pub(super) semel: &'a Semel,
     job: &'a Job,
     workers: usize,
     share: bool,
     stop_after: u32,
     pause_ms: Option<u64>,
     wait_ms: Option<u64>,
-    resource_of: Option<ResourceOf>,
-}
-
-/// Which resource an item names, by its key fields.
-#[derive(Clone)]
-struct ResourceOf(Arc<dyn Fn(&Fields) -> String + Send + Sync>);
-
-impl std::fmt::Debug for ResourceOf {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("ResourceOf")
-    }
+    pub(super) resource_of: Option<ResourceOf>,
 }
 
 /// What came of a batch.
@@ -173,7 +163,33 @@ impl Semel {
     }
 }
 
-impl Batch<'_> {
+impl<'a> Batch<'a> {
+    /// With its items, where more is to be said of them than their keys.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use semel::{Found, Job, Semel};
+    /// # let dir = tempfile::tempdir()?;
+    /// # let semel = Semel::sqlite(dir.path().join("ledger.db"))?;
+    /// # async fn is_published(text: &str) -> bool { false }
+    /// let job = Job::named("posts").once().build()?;
+    /// let ran = semel
+    ///     .batch(&job)
+    ///     .items([("a", "text of a"), ("b", "text of b"), ("a", "another text")])
+    ///     .payload_of(|text| text.to_string())
+    ///     .probe(async |text| if is_published(*text).await { Found::Happened(()) } else { Found::DidNot })
+    ///     .on_item(|work, fate| println!("{work}: {fate:?}"))
+    ///     .run(async |text| Ok::<_, String>(text.len()))
+    ///     .await;
+    /// assert!(!ran.is_all_done(), "a has been given two texts");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn items<K, T, I: IntoIterator<Item = (K, T)>>(self, items: I) -> BatchOf<'a, T, I> {
+        BatchOf::new(self, items)
+    }
+
     /// So many items are under way at a time; one if nothing is said.
     pub fn workers(mut self, workers: usize) -> Self {
         self.workers = workers;
@@ -232,6 +248,10 @@ impl Batch<'_> {
     ///
     /// The bodies are polled in turns by the task that awaits this; what needs processors of its own spawns. Dropped, it
     /// stops at once: the items that were under way are taken over by the next run.
+    ///
+    /// The iterator is asked by that task too: one that blocks keeps the heartbeat and all bodies waiting, and after a ttl
+    /// its lease is lost. Collect first what is slow to come by. It is read once: more than
+    /// [`LATER_LIMIT`](crate::engine::batch::LATER_LIMIT) items that other runners have under way are counted as busy.
     pub fn run<K, T, V, E, F, R, I>(
         self,
         items: I,
@@ -245,44 +265,10 @@ impl Batch<'_> {
         R: Future<Output = Result<V, E>>,
         I: IntoIterator<Item = (K, T)>,
     {
-        let engine = self.semel.engine().clone();
-        let plan = self.plan();
-        let resource_of = self.resource_of;
-        let items = items.into_iter().map(move |(key, value)| {
-            let (fields, data) = (key.into_fields(), Arc::new(value));
-            let named = resource_of.as_ref().map(|ResourceOf(name)| name(&fields));
-            let resource = named.as_deref().map(Name::new).transpose().map_err(|why| Bad {
-                line: None,
-                why: format!("its resource {:?} {why}", named.as_deref().unwrap_or_default()),
-            })?;
-            Ok::<_, Bad>(ItemIn {
-                fields,
-                payload: None,
-                resource,
-                line: None,
-                bytes: std::mem::size_of::<T>(),
-                data,
-            })
-        });
-        async move {
-            let errors = Arc::<Mutex<Vec<(Work, E)>>>::default();
-            let plan = match plan {
-                Ok(plan) => plan,
-                Err(why) => {
-                    return BatchOutcome {
-                        report: BatchReport::NotRun(Report::Unusable(why)),
-                        errors: Vec::new(),
-                    };
-                }
-            };
-            let mut doer = Bodies { body: Arc::new(body), errors: Arc::clone(&errors) };
-            let report = engine.batch(&plan, Iterated(items), &mut doer, &mut Undisturbed, &mut |_| {}).await;
-            let errors = std::mem::take(&mut *locked(&errors));
-            BatchOutcome { report, errors }
-        }
+        self.items(items).run(body)
     }
 
-    fn plan(&self) -> Result<BatchPlan, String> {
+    pub(super) fn plan(&self) -> Result<BatchPlan, String> {
         let now_ms = self.semel.engine().clock.wall_ms();
         let (plan, _) = self.job.plan_at(now_ms).map_err(|why| why.to_string())?;
         let work = plan.work.ok_or("a lease has no items")?;
@@ -298,23 +284,29 @@ impl Batch<'_> {
             stop_after: self.stop_after,
             pause_ms: self.pause_ms,
             wait_ms: self.wait_ms,
+            start_within_ms: plan.start_within_ms,
             lanes: Vec::new(),
         })
     }
 }
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(super) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-type Errors<E> = Arc<Mutex<Vec<(Work, E)>>>;
+pub(super) type Errors<E> = Arc<Mutex<Vec<(Work, E)>>>;
 
-struct Bodies<F, E> {
-    body: Arc<F>,
-    errors: Errors<E>,
+/// How the world is asked about an item.
+pub(super) type ProbeOf<T> =
+    Arc<dyn Fn(Arc<T>) -> Pin<Box<dyn Future<Output = Probed> + Send>> + Send + Sync>;
+
+pub(super) struct Bodies<T, F, E> {
+    pub(super) body: Arc<F>,
+    pub(super) probe: Option<ProbeOf<T>>,
+    pub(super) errors: Errors<E>,
 }
 
-impl<T, V, E, F, R> Doer<Arc<T>> for Bodies<F, E>
+impl<T, V, E, F, R> Doer<Arc<T>> for Bodies<T, F, E>
 where
     V: Serialize,
     F: Fn(BatchItem<T>) -> R,
@@ -325,6 +317,7 @@ where
     fn task(&mut self, item: &Item<Arc<T>>) -> Body<T, E, F, R> {
         Body {
             body: Arc::clone(&self.body),
+            probe: self.probe.clone(),
             errors: Arc::clone(&self.errors),
             value: Arc::clone(&item.data),
             work: item.work.clone(),
@@ -335,8 +328,9 @@ where
     }
 }
 
-struct Body<T, E, F, R> {
+pub(super) struct Body<T, E, F, R> {
     body: Arc<F>,
+    probe: Option<ProbeOf<T>>,
     errors: Errors<E>,
     value: Arc<T>,
     work: Work,
@@ -422,6 +416,9 @@ where
     }
 
     async fn probe(&mut self, _: &Begin) -> Probed {
-        Probed::Unknown("an item has no probe".to_owned())
+        match &self.probe {
+            Some(probe) => probe(Arc::clone(&self.value)).await,
+            None => Probed::Unknown("an item has no probe".to_owned()),
+        }
     }
 }

@@ -45,6 +45,7 @@ use crate::engine::{Engine, Report, RunPlan, Strangers};
 use crate::store::Store;
 
 mod batch;
+mod batch_of;
 mod drive;
 mod job;
 mod lease;
@@ -58,6 +59,7 @@ use scheduled::Due;
 
 pub use crate::engine::desk::{Shut, Verified};
 pub use batch::{Batch, BatchItem, BatchOutcome, ERRORS_KEPT, IntoFields};
+pub use batch_of::BatchOf;
 pub use job::{Job, JobBuilder, JobError};
 pub use lease::{Held, Lease, LeaseBuilder};
 pub use outcome::Outcome;

@@ -106,6 +106,22 @@ impl Engine {
         Ok(closed.map(|alarm| Write::Alarm { alarm, expect: expect(seen.as_ref()) }))
     }
 
+    /// The same of several works of one job, in one write.
+    pub(super) async fn judged_alarms<'a>(
+        &self,
+        works: impl Iterator<Item = &'a Work>,
+    ) -> Result<Option<Write>, LookError> {
+        let mut works = works.peekable();
+        let Some(first) = works.peek() else { return Ok(None) };
+        let Some(seen) = self.alarm(&RecordKey::alarm(first.job())).await? else { return Ok(None) };
+        let mut closed: Option<Alarm> = None;
+        for work in works {
+            let stands = closed.as_ref().unwrap_or(&seen.value);
+            closed = alarm::closed_by_person(stands, &work.to_string()).or(closed);
+        }
+        Ok(closed.map(|alarm| Write::Alarm { alarm, expect: expect(Some(&seen)) }))
+    }
+
     /// A page of all alarms, each with its record's name; what cannot be read is left out.
     pub async fn alarms(
         &self,
@@ -165,6 +181,14 @@ impl Engine {
     pub async fn recover(&self, job: &Name, work: &Work, lanes: &[String]) -> Result<(), LookError> {
         self.change_alarm(&RecordKey::alarm(job), Durability::Durable, |stands| {
             alarm::recover(stands?, &work.to_string(), self.clock.wall_ms(), lanes, draw_id)
+        })
+        .await
+    }
+
+    /// The same, where that work may still need a person.
+    pub async fn recover_job(&self, job: &Name, work: &Work, lanes: &[String]) -> Result<(), LookError> {
+        self.change_alarm(&RecordKey::alarm(job), Durability::Durable, |stands| {
+            alarm::recover_job(stands?, &work.to_string(), self.clock.wall_ms(), lanes, draw_id)
         })
         .await
     }

@@ -177,6 +177,8 @@ pub struct NotStarted {
     pub code: i32,
     /// What went wrong, in one line.
     pub why: String,
+    /// Neither the command's doing nor the work's: this machine has no room, no process or no descriptor left for it.
+    pub of_machine: bool,
 }
 
 /// How a task ended.
@@ -197,6 +199,8 @@ pub enum Probed {
     DidNot,
     /// It cannot be told, for this reason.
     Unknown(String),
+    /// It was not asked, because this machine has no room, no process or no descriptor left for that.
+    NotAsked(String),
 }
 
 /// A signal that reached this process.

@@ -22,14 +22,18 @@ impl Engine {
         task: &mut impl Task,
         signals: &mut impl Signals,
     ) -> Result<TaskEnd, NotStarted> {
-        let failed = |why: String| NotStarted { code: 126, why };
+        let failed = |why: String| NotStarted { code: 126, why, of_machine: true };
         let nonce = draw_nonce().map_err(failed)?;
         let Some(resource) = plan.resources.first().cloned() else {
             return Err(failed("no resource was asked for".into()));
         };
         // a grant that nobody was given; the task does not hear of it
         let grant = Grant { token: Token::FIRST, nonce: Nonce::clone(&nonce) };
-        let pinned = self.rehearse_plan(plan, task).await.map_err(|why| NotStarted { code: 65, why })?;
+        let pinned = self.rehearse_plan(plan, task).await.map_err(|why| NotStarted {
+            code: 65,
+            why,
+            of_machine: false,
+        })?;
         let begin = Begin { work: plan.work.clone(), resource, grant, attempt, plan: pinned, within: None };
         let desk = Arc::new(Desk::rehearsal(self, begin.clone(), &plan.policy));
         let folder = plan.nested.as_deref().unwrap_or(Path::new("."));

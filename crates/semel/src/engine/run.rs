@@ -416,7 +416,9 @@ impl Watch<'_> {
                     (Probed::Happened, _) => done(Ending::ProbedDone, None),
                     (Probed::DidNot, None) => None,
                     (_, Some((signal, _))) => done(Ending::Interrupted { signal }, None),
-                    (Probed::Unknown(answer), None) => done(Ending::ProbedUnknown { answer }, None),
+                    (Probed::Unknown(answer) | Probed::NotAsked(answer), None) => {
+                        done(Ending::ProbedUnknown { answer }, None)
+                    }
                 }
             }
         }

@@ -10,6 +10,7 @@ use semel::engine::batch::{BatchReport, Counts, Stopped};
 use semel::engine::{Caught, Report, Signals};
 
 mod adverse;
+mod beyond;
 mod faults;
 mod in_order;
 mod kills;
@@ -90,7 +91,8 @@ async fn retries_inside_a_run_count_toward_the_cap() {
 async fn a_bad_line_is_told_and_the_others_are_done() {
     let (engine, ..) = on_memory(1);
     let world = Arc::<World>::default();
-    let bad = |line| Err(semel::engine::batch::Bad { line: Some(line), why: "no JSON".into() });
+    let bad =
+        |line| Err(semel::engine::batch::Bad { line: Some(line), why: "no JSON".into(), is_last: false });
     let mut empty = one(5).unwrap();
     empty.fields.clear();
     let items = vec![one(1), bad(2), one(3), Ok(empty), bad(6)];
@@ -251,6 +253,122 @@ async fn items_are_found_by_name_and_by_key_and_listed_with_their_job() {
     }
     assert_eq!(listed, 300);
     assert!(engine.page(None, None).await.unwrap().entries.is_empty(), "a list of all jobs has no items");
+}
+
+/// No room, no process: that is no failure of the item, and the next start does it.
+#[tokio::test(start_paused = true)]
+async fn what_this_machine_cannot_begin_stops_the_batch_and_is_no_failure() {
+    for (on_lost, fails) in [(OnLost::Retry, 0), (OnLost::Hold, 0), (OnLost::Retry, 1)] {
+        let (engine, ..) = on_memory(1);
+        let world = Arc::<World>::default();
+        let mut plan = plan(2);
+        (plan.policy.on_lost, plan.policy.retries, plan.policy.backoff_ms) = (on_lost, 1, 20);
+        for _ in 0..4 {
+            world.fails.lock().unwrap().insert(7, fails);
+            *world.no_room_at.lock().unwrap() = Some((7, fails));
+            let ran = batch(&engine, &plan, numbers(50), &hand(&world, 10)).await;
+            assert_eq!(ran.stopped, Stopped::Machine("no room".into()));
+            let failed = u64::from(fails > 0);
+            assert_eq!((ran.counts.failed, ran.counts.in_doubt), (failed, 0), "{:?}", ran.counts);
+            let seven = entry(&engine, 7).await.unwrap();
+            assert_eq!((seven.attempts > 0, seven.failures > 0), (fails > 0, fails > 0), "{seven:?}");
+            if fails > 0 {
+                break;
+            }
+        }
+        *world.no_room_at.lock().unwrap() = None;
+        let ran = batch(&engine, &plan, numbers(50), &hand(&world, 0)).await;
+        assert_eq!(ran.counts.done + ran.counts.skipped, 50);
+        assert!((0..50).all(|id| world.effects_of(id) == 1));
+    }
+}
+
+#[tokio::test]
+async fn a_program_binds_payloads_asks_a_probe_and_hears_of_each_item() {
+    use semel::{Found, Job, Semel};
+    use std::sync::Mutex;
+    let semel = Semel::from(on_memory(1).0);
+    let job = Job::named("job").once().build().unwrap();
+    let heard = Arc::<Mutex<Vec<String>>>::default();
+    let to = Arc::clone(&heard);
+    let items = [("a", 1_u64), ("b", 2), ("a", 3), ("b", 2)];
+    let ran = semel
+        .batch(&job)
+        .items(items)
+        .payload_of(|value| *value)
+        .on_item(move |work, fate| {
+            let fate = format!("{fate:?}");
+            let word = fate.split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default().to_owned();
+            to.lock().unwrap().push(format!("{work} {word}"));
+        })
+        .run(async |value| Ok::<u64, String>(*value))
+        .await;
+    let BatchReport::Ran(counted) = &ran.report else { panic!() };
+    assert_eq!(counted.counts, Counts { done: 2, duplicates: 1, mismatched: 1, ..Counts::default() });
+    let mut heard = heard.lock().unwrap().clone();
+    heard.sort();
+    assert_eq!(heard, ["job;id=a Done", "job;id=a Mismatch", "job;id=b Done", "job;id=b Duplicate"]);
+
+    // two are dropped in the middle: one had its effect, and only the world knows which
+    let asked = Arc::<Mutex<Vec<u64>>>::default();
+    let other = Job::named("other").once().build().unwrap();
+    let run = semel.batch(&other).workers(2);
+    let run =
+        run.run([("x", 1_u64), ("y", 2)], async |_| std::future::pending::<Result<u64, String>>().await);
+    assert!(tokio::time::timeout(Duration::from_millis(200), run).await.is_err());
+    let (to, ran) = (Arc::clone(&asked), Arc::<Mutex<Vec<u64>>>::default());
+    let did = Arc::clone(&ran);
+    let after = semel
+        .batch(&other)
+        .items([("x", 1_u64), ("y", 2)])
+        .probe(move |item| {
+            to.lock().unwrap().push(*item);
+            let happened = *item == 1;
+            async move { if happened { Found::Happened(()) } else { Found::DidNot } }
+        })
+        .run(move |item| {
+            did.lock().unwrap().push(*item);
+            async move { Ok::<u64, String>(*item) }
+        })
+        .await;
+    assert!(after.is_all_done(), "{:?}", after.report);
+    let mut asked = asked.lock().unwrap().clone();
+    asked.sort_unstable();
+    assert_eq!((asked, ran.lock().unwrap().clone()), (vec![1, 2], vec![2]));
+}
+
+/// A verdict on many is written with as many at once as the store takes, and leaves alone what went on meanwhile.
+#[tokio::test(start_paused = true)]
+async fn a_verdict_on_many_is_few_writes() {
+    use semel::core::entry::Say;
+    use semel::engine::verdict::Saying;
+    use semel::store::Store;
+    use semel::store::memory::Memory;
+    use std::sync::atomic::{AtomicU64, Ordering};
+    let clock: Arc<dyn semel::clock::Clock> = stage::SimClock::new();
+    let memory = Memory::with_clock(Arc::clone(&clock));
+    let store = Arc::new(world::Slow { memory, seed: AtomicU64::new(1) });
+    let living = world::Living::default();
+    let engine = engine(Arc::clone(&store) as Arc<dyn Store>, clock, &living, 1);
+    let world = Arc::<World>::default();
+    *world.down.lock().unwrap() = true;
+    batch(&engine, &plan(2), numbers(100), &hand(&world, 0)).await;
+    let page = engine.page(Some(&world::name("job")), None).await.unwrap();
+    let seen: Vec<_> = page.entries.iter().map(|listed| listed.seen.clone()).collect();
+    assert_eq!(seen.len(), 100);
+    // one of them goes on after it was listed
+    *world.down.lock().unwrap() = false;
+    batch(&engine, &plan(1), list(vec![one(7)]), &hand(&world, 0)).await;
+    let writes = || store.seed.load(Ordering::Relaxed) / 0x9e37_79b9;
+    let before = writes();
+    let saying = Saying { said: Say::Retry, by: "me".into(), because: "test".into(), result: None };
+    let is_failed = |state: &State| matches!(state, State::Failed { .. });
+    let changed = engine.judge_all(&seen, &saying, &is_failed).await.unwrap();
+    assert_eq!(changed.iter().filter(|changed| **changed).count(), 99);
+    // two at a time, with room for an alarm; and two once more by themselves
+    assert!(writes() - before <= 53, "{} writes", writes() - before);
+    assert!(matches!(entry(&engine, 7).await.unwrap().state, State::Done { .. }));
+    assert!(matches!(entry(&engine, 8).await.unwrap().state, State::Open { .. }));
 }
 
 fn sendable<T: Send>(future: T) -> T {

@@ -60,6 +60,8 @@ pub(crate) struct World {
     pub(crate) at_once: Mutex<(u32, u32)>,
     /// Those that were told to stop.
     pub(crate) stopped: Mutex<u32>,
+    /// This item cannot be begun, after so many tries.
+    pub(crate) no_room_at: Mutex<Option<(u64, u32)>>,
 }
 
 impl World {
@@ -101,6 +103,16 @@ impl Drop for Under<'_> {
 
 impl Task for Doing {
     async fn start(&mut self, _: &Begin, _: &Arc<Desk>) -> Result<(), NotStarted> {
+        let left = self.world.no_room_at.lock().unwrap();
+        if let Some((_, tries)) = left.filter(|(id, _)| *id == self.id) {
+            if tries == 0 {
+                return Err(NotStarted { code: 126, why: "no room".into(), of_machine: true });
+            }
+            drop(left);
+            *self.world.no_room_at.lock().unwrap() = Some((self.id, tries - 1));
+        } else {
+            drop(left);
+        }
         *self.world.tries.lock().unwrap().entry(self.id).or_default() += 1;
         self.world.begun.lock().unwrap().push(self.id);
         Ok(())
@@ -231,6 +243,7 @@ pub(crate) fn plan(workers: usize) -> BatchPlan {
         stop_after: 0,
         pause_ms: None,
         wait_ms: None,
+        start_within_ms: None,
         lanes: Vec::new(),
     }
 }

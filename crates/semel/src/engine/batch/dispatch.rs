@@ -160,6 +160,7 @@ pub(super) async fn dispatch<S: ItemSource>(
             pool.push(work(&site, claimed, task, listen.clone(), decides));
         }
         flights.send(&mut state, pool.live() == 0);
+        state.notices.send(engine, plan);
         if pool.live() == 0 && flights.is_idle() && state.is_idle() {
             if state.stopping.is_some() {
                 break;
@@ -192,6 +193,7 @@ pub(super) async fn dispatch<S: ItemSource>(
             looked = flying(&mut flights.look) => flights.looked(looked, &mut state),
             checked = flying(&mut flights.check) => flights.checked(checked, &mut state),
             () = flying(&mut flights.stray) => {}
+            noted = state.notices.noted() => state.noted(noted),
             ended = poll_fn(|cx| match pool.poll_next(cx) {
                 Poll::Ready(first) => {
                     let mut all = vec![first];
@@ -211,6 +213,11 @@ pub(super) async fn dispatch<S: ItemSource>(
         }
     }
     state.leave_the_rest();
+    while !state.notices.is_idle() {
+        state.notices.send(engine, plan);
+        let noted = state.notices.noted().await;
+        state.noted(noted);
+    }
     let (counts, stopped) = (state.counts, state.stopping.take().unwrap_or(Stopped::AtTheEnd));
     let took = began.until(engine.clock.now());
     let rest = Duration::from_millis(plan.policy.hold_at_least_ms).saturating_sub(took);
@@ -268,6 +275,8 @@ impl Turns {
         again: &mpsc::Sender<()>,
     ) -> bool {
         let since = self.leave_held(state, now);
+        // whatever a second pass found is decided about by now
+        state.end_second();
         if state.later.len() == 0 || wait_ms.is_some_and(|wait_ms| now >= since.plus_ms(wait_ms)) {
             // what waits for resources is left one by one
             return state.waiting.is_empty();
@@ -275,7 +284,7 @@ impl Turns {
         if state.later.kept() == 0 {
             // only those beyond are left: they are looked for in the input
             if state.reading == Reading::Over || again.try_send(()).is_err() {
-                return true;
+                return state.waiting.is_empty();
             }
             state.second_pass();
             return false;

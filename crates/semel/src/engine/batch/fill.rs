@@ -1,14 +1,51 @@
 //! Which items are looked at and claimed next: as many as workers want, and those first whose resources are free.
 
 use semel_core::item;
+use semel_core::policy::OnLost;
 use tokio::time::Instant;
 
+use super::dispatch::LINGER;
 use super::look::{PAGE, Unseen};
 use super::state::State;
 use super::worker::Claimed;
 use super::{BYTES_LIMIT, Fate, Item};
 
+/// The most claims ahead, in multiples of the workers, where items are shorter than a commit.
+const AHEAD: u64 = 8;
+
 impl<D> State<'_, D> {
+    /// How many items are to be claimed and not begun: one for each worker; more where many are known to end within a
+    /// commit, unless a person would be asked about each that is lost, or another runner could do them meanwhile.
+    pub(super) fn ahead(&self) -> usize {
+        let workers = self.site.plan.workers;
+        let Some(item_us) = self.item_us.filter(|_| !self.site.plan.share) else { return workers };
+        if self.terms.on_lost == OnLost::Hold {
+            return workers;
+        }
+        // two, where several end while an outcome waits for others: else nearly each would have a commit of its own
+        let least = if self.others_end_soon() { 2 } else { 1 };
+        let times = (self.commit_us / item_us.max(1)).clamp(least, AHEAD);
+        workers.saturating_mul(usize::try_from(times).unwrap_or(1))
+    }
+
+    /// Workers would wait for a claim if it were not sent now: as many end during a commit as are ready to begin.
+    pub(super) fn is_short_of_work(&self) -> bool {
+        let Some(item_us) = self.item_us else { return self.claiming > 0 };
+        let (ready, workers) = (self.ready.len() as u64, self.site.plan.workers as u64);
+        self.claiming > 0 && ready.saturating_mul(item_us) <= workers.saturating_mul(self.commit_us)
+    }
+
+    /// Another item may end so soon that an outcome waits for it. Where items take longer, what waits is only what a
+    /// crash would have done twice.
+    pub(super) fn others_end_soon(&self) -> bool {
+        let workers = self.site.plan.workers as u64;
+        self.item_us.is_some_and(|item_us| u128::from(item_us / workers.max(1)) < LINGER.as_micros())
+    }
+
+    pub(super) fn commit_took(&mut self, us: u64) {
+        self.commit_us = (self.commit_us * 7 + us) / 8;
+    }
+
     /// Is there nothing to be written, looked at or begun?
     pub(super) fn is_idle(&self) -> bool {
         let is_looked_at = self.fresh.is_empty() && self.to_look.is_empty() && !self.waiting.has_next();
@@ -86,14 +123,6 @@ impl<D> State<'_, D> {
             !too_long && item::is_awaited(hold, &plan.work, &plan.policy.if_busy, waited_ms)
         });
         left.iter().for_each(|unseen| self.held(&unseen.item));
-    }
-
-    /// At the end: those that others have under way.
-    pub(super) fn leave_the_rest(&mut self) {
-        self.counts.busy = self.later.len();
-        for unseen in self.later.take() {
-            self.fate(&unseen.item, Fate::Busy);
-        }
     }
 
     /// Somebody holds what it names.

@@ -114,6 +114,17 @@ impl<D> From<Candidate<D>> for Unseen<D> {
     }
 }
 
+/// An item of this batch, whose items' records have names that begin so.
+pub(super) fn unseen<D>(batch: &Work, prefix: &str, one: ItemIn<D>) -> Result<Unseen<D>, Bad> {
+    let ItemIn { fields, payload, resource, line, bytes, data } = one;
+    let work = batch.clone().for_item(fields);
+    let work = work.map_err(|why| Bad { line, why: why.to_string(), is_last: false })?;
+    let key = work.key();
+    let record = RecordKey::from_stored(format!("{prefix}{key}"));
+    let item = Item { work, key, payload, resource, line, bytes, data };
+    Ok(Unseen { item, record, unanswered: None, met: false, again: false })
+}
+
 /// What a look at several came to; without an answer they are handed back.
 pub(super) type Looked<D> = Result<Vec<Found<D>>, (Vec<Unseen<D>>, LookError)>;
 
@@ -310,16 +321,11 @@ impl Reader<'_> {
                     break;
                 }
                 Some(Some(Err(bad))) => page.bad.push(bad),
-                Some(Some(Ok(one))) => match self.batch.clone().for_item(one.fields) {
-                    Err(why) => page.bad.push(Bad { line: one.line, why: why.to_string() }),
-                    Ok(work) => {
-                        let key = work.key();
-                        let record = RecordKey::from_stored(format!("{}{key}", self.prefix));
-                        let ItemIn { payload, resource, line, bytes: size, data, .. } = one;
-                        bytes += size;
-                        let item = Item { work, key, payload, resource, line, bytes: size, data };
-                        let (unanswered, met, again) = (None, false, false);
-                        page.unseen.push(Unseen { item, record, unanswered, met, again });
+                Some(Some(Ok(one))) => match unseen(self.batch, &self.prefix, one) {
+                    Err(bad) => page.bad.push(bad),
+                    Ok(unseen) => {
+                        bytes += unseen.item.bytes;
+                        page.unseen.push(unseen);
                     }
                 },
             }

@@ -37,13 +37,16 @@ use semel_core::payload::{FieldChange, Fingerprint};
 use semel_core::policy::Policy;
 use semel_core::work::{Fields, Key, Work};
 
+pub use self::foresee::Foreseen;
 use super::{Event, Report, Task};
 
 mod commit;
 mod dispatch;
 mod fill;
+mod foresee;
 mod later;
 mod look;
+mod notice;
 mod own;
 mod pool;
 mod runner;
@@ -85,6 +88,8 @@ pub struct BatchPlan {
     pub pause_ms: Option<u64>,
     /// How long to wait at the end for items that other runners have under way; as long as it takes if none is said.
     pub wait_ms: Option<u64>,
+    /// How long it may take to begin, from now on; as long as the policy waits if none is said.
+    pub start_within_ms: Option<u64>,
     /// The lanes on which anomalies of the job are to be told, by their names; none if nobody is.
     pub lanes: Vec<String>,
 }
@@ -113,6 +118,8 @@ pub struct Bad {
     pub line: Option<u64>,
     /// What is wrong with it.
     pub why: String,
+    /// Nothing behind it can be read: more items may be there.
+    pub is_last: bool,
 }
 
 /// Where the items come from.
@@ -170,8 +177,10 @@ pub struct Item<D> {
 /// What happens on the way, for those who watch.
 #[derive(Debug)]
 pub enum BatchEvent<'a, D> {
-    /// To the runner and its lease.
+    /// To the runner and its lease. [`Event::Notices`]: something for people is on record, and waits to be told.
     Runner(Event<'a>),
+    /// The runner has its lease: whatever comes, it is told how the batch ends.
+    Started,
     /// An item begins.
     Began {
         /// Which.
@@ -183,6 +192,13 @@ pub enum BatchEvent<'a, D> {
     Item {
         /// Which.
         item: &'a Item<D>,
+        /// What.
+        fate: Fate<'a>,
+    },
+    /// What became of so many items at once of which nothing else is kept in mind.
+    Several {
+        /// How many.
+        count: u64,
         /// What.
         fate: Fate<'a>,
     },
@@ -274,6 +290,8 @@ pub enum Stopped {
     StoreDown(String),
     /// So many items failed in a row.
     Breaker(u32),
+    /// This machine could not begin an item, which is as it was before: no room, no process, no descriptor left.
+    Machine(String),
     /// The store holds something that this build cannot use.
     Unusable(String),
 }

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use semel_core::alarm::{Anomaly, Kind};
 use semel_core::claim::Busy;
 use semel_core::item::runner_names;
 use semel_core::name::Name;
@@ -18,10 +17,7 @@ use super::super::{
     Begin, Caught, Engine, NotStarted, Probed, Report, RunPlan, Signals, Task, TaskEnd, draw_nonce,
 };
 use super::dispatch::dispatch;
-use super::{
-    BatchEvent, BatchPlan, BatchReport, Batched, Counts, Doer, ItemSource, RUNNERS_LIMIT, Stopped, TellBatch,
-    WORKERS_LIMIT,
-};
+use super::{BatchEvent, BatchPlan, BatchReport, Doer, ItemSource, RUNNERS_LIMIT, TellBatch, WORKERS_LIMIT};
 use crate::clock::Moment;
 
 impl Engine {
@@ -41,6 +37,7 @@ impl Engine {
             Ok(claimed) => claimed,
             Err(report) => return BatchReport::NotRun(report),
         };
+        tell(BatchEvent::Started);
         if plan.workers > 1 {
             self.store.expect_many();
         }
@@ -64,6 +61,9 @@ impl Engine {
             true => (shared, plan.resources.clone()),
             false => (plan.resources.clone(), shared),
         };
+        let began = self.clock.now();
+        self.others_leave(plan, &others, signals).await?;
+        let waited_ms = u64::try_from(began.until(self.clock.now()).as_millis()).unwrap_or(u64::MAX);
         let lease = RunPlan {
             work: None,
             what: plan.work.to_string(),
@@ -73,11 +73,10 @@ impl Engine {
             command: plan.command.clone(),
             definition: None,
             nested: None,
-            start_within_ms: None,
+            start_within_ms: plan.start_within_ms.map(|within| within.saturating_sub(waited_ms)),
             scheduled: None,
             lanes: Vec::new(),
         };
-        self.others_leave(plan, &others, signals).await?;
         let nonce = draw_nonce().map_err(Report::Unusable)?;
         self.claim(&lease, nonce, &mut NoTask, signals, &mut |event| tell(BatchEvent::Runner(event))).await
     }
@@ -101,6 +100,9 @@ impl Engine {
             if left.is_zero() {
                 return Err(Report::Yielded(busy));
             }
+            if plan.start_within_ms.is_some_and(|within| self.clock.now() >= began.plus_ms(within)) {
+                return Err(Report::TooLate);
+            }
             tokio::select! {
                 () = tokio::time::sleep(left.min(GONE_CHECK)) => {}
                 caught = signals.next() => return Err(Report::Interrupted(caught.signal)),
@@ -109,7 +111,7 @@ impl Engine {
     }
 
     #[allow(clippy::result_large_err)] // a report is made once per batch
-    async fn held_by_others(&self, others: &[Name]) -> Result<Option<Busy>, Report> {
+    pub(super) async fn held_by_others(&self, others: &[Name]) -> Result<Option<Busy>, Report> {
         let view = self.look(None, others).await.map_err(|why| match why {
             LookError::Record(why) => Report::Unusable(why.to_string()),
             LookError::Store(why) => Report::StoreDown(why.to_string()),
@@ -125,40 +127,6 @@ impl Engine {
             Some(Busy { resource, held, same_work: false })
         });
         Ok(busy)
-    }
-
-    /// One notice for the whole batch.
-    async fn note_batch(&self, plan: &BatchPlan, batched: &Batched) -> Result<(), LookError> {
-        if plan.lanes.is_empty() {
-            return Ok(());
-        }
-        let Counts { done, skipped, failed, quarantined, in_doubt, .. } = batched.counts;
-        let one = |kind, count: u64, what: &str| Anomaly {
-            kind,
-            work: plan.work.to_string(),
-            at_ms: self.clock.wall_ms(),
-            why: format!("{count} of its items {what}"),
-            slots: 1,
-        };
-        let rows = [
-            (Kind::Quarantined, quarantined, "failed too often and need a person"),
-            (Kind::InDoubt, in_doubt, "are of unknown outcome and need a person"),
-            (Kind::Failed, failed, "failed"),
-        ];
-        let anomalies: Vec<Anomaly> = rows
-            .into_iter()
-            .filter(|(_, count, _)| *count > 0)
-            .map(|(kind, count, what)| one(kind, count, what))
-            .collect();
-        let job = plan.work.job();
-        match anomalies.as_slice() {
-            // one that was stopped has not come to what was wrong
-            [] if done + skipped > 0 && batched.stopped == Stopped::AtTheEnd => {
-                self.recover(job, &plan.work, &plan.lanes).await
-            }
-            [] => Ok(()),
-            found => self.raise(job, found, &plan.lanes).await,
-        }
     }
 }
 

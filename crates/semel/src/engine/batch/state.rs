@@ -3,6 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::mem::take;
 
+use semel_core::alarm::{Anomaly, Kind};
 use semel_core::breaker::{Breaker, Gate};
 use semel_core::claim::First;
 use semel_core::entry::{Ending, Entry, State as EntryState, Terms};
@@ -14,20 +15,18 @@ use semel_core::work::Key;
 use tokio::sync::watch;
 
 use super::commit::{End, Group, Op, Unsent};
-use super::dispatch::LINGER;
-use super::later::Later;
+use super::later::{Later, Second};
 use super::look::{Candidate, Found, Read, Unseen};
+use super::notice::Notices;
 use super::own::{OwnLeases, lease_of, stray};
 use super::waiting::Waiting;
 use super::worker::{Claimed, Control, Ended, Outcome, Site};
-use super::{BatchEvent, Counts, Fate, Item, Stopped, TellBatch};
+use super::{Bad, BatchEvent, Counts, Fate, Item, Stopped, TellBatch};
 use crate::clock::Moment;
 use crate::store::Change;
 
 /// An outcome that is known is worth some patience even when the lease has run out.
 const PATIENCE_MS: u64 = 5_000;
-/// The most claims ahead, in multiples of the workers, where items are shorter than a commit.
-const AHEAD: u64 = 8;
 
 /// How far the input is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,7 +41,7 @@ pub(super) struct State<'a, D> {
     pub(super) site: &'a Site<'a>,
     pub(super) tell: TellBatch<'a, D>,
     pub(super) counts: Counts,
-    terms: Terms,
+    pub(super) terms: Terms,
     /// Items that were met and are not settled yet.
     pub(super) known: HashMap<Key, Option<Fingerprint>>,
     /// Looked at, to be claimed; and their bytes.
@@ -68,12 +67,14 @@ pub(super) struct State<'a, D> {
     pub(super) reading: Reading,
     pub(super) stopping: Option<Stopped>,
     pub(super) breaker: Breaker,
-    /// Of a second pass: items that are owed, and those that were met.
-    second: Option<(u64, u64)>,
+    pub(super) second: Option<Second>,
+    /// The input could not be read to its end.
+    pub(super) is_broken: bool,
     /// What an item and a commit take, in microseconds: a mean that forgets.
-    item_us: Option<u64>,
-    commit_us: u64,
+    pub(super) item_us: Option<u64>,
+    pub(super) commit_us: u64,
     pub(super) trust_ends: Moment,
+    pub(super) notices: Notices<'a>,
 }
 
 impl<'a, D> State<'a, D> {
@@ -105,9 +106,11 @@ impl<'a, D> State<'a, D> {
             stopping: None,
             breaker: Breaker::new(plan.stop_after, plan.pause_ms),
             second: None,
+            is_broken: false,
             item_us: None,
             commit_us: 1_000,
             trust_ends,
+            notices: Notices::default(),
         }
     }
 
@@ -119,69 +122,27 @@ impl<'a, D> State<'a, D> {
         (self.tell)(BatchEvent::Item { item, fate });
     }
 
-    /// How many items are to be claimed and not begun: one for each worker; more where many are known to end within a
-    /// commit, unless a person would be asked about each that is lost, or another runner could do them meanwhile.
-    pub(super) fn ahead(&self) -> usize {
-        let workers = self.site.plan.workers;
-        let Some(item_us) = self.item_us.filter(|_| !self.site.plan.share) else { return workers };
-        if self.terms.on_lost == OnLost::Hold {
-            return workers;
-        }
-        // two, where several end while an outcome waits for others: else nearly each would have a commit of its own
-        let least = if self.others_end_soon() { 2 } else { 1 };
-        let times = (self.commit_us / item_us.max(1)).clamp(least, AHEAD);
-        workers.saturating_mul(usize::try_from(times).unwrap_or(1))
-    }
-
-    /// Workers would wait for a claim if it were not sent now: as many end during a commit as are ready to begin.
-    pub(super) fn is_short_of_work(&self) -> bool {
-        let Some(item_us) = self.item_us else { return self.claiming > 0 };
-        let (ready, workers) = (self.ready.len() as u64, self.site.plan.workers as u64);
-        self.claiming > 0 && ready.saturating_mul(item_us) <= workers.saturating_mul(self.commit_us)
-    }
-
-    /// Another item may end so soon that an outcome waits for it. Where items take longer, what waits is only what a
-    /// crash would have done twice.
-    pub(super) fn others_end_soon(&self) -> bool {
-        let workers = self.site.plan.workers as u64;
-        self.item_us.is_some_and(|item_us| u128::from(item_us / workers.max(1)) < LINGER.as_micros())
-    }
-
-    pub(super) fn commit_took(&mut self, us: u64) {
-        self.commit_us = (self.commit_us * 7 + us) / 8;
-    }
-
     /// What the reader hands over.
     pub(super) fn read(&mut self, read: Read<D>) {
         match read {
             Read::Page { found, bad, again } => {
-                for bad in bad.iter().filter(|_| !again) {
-                    self.counts.bad += 1;
-                    (self.tell)(BatchEvent::Bad(bad));
+                for bad in &bad {
+                    self.bad(bad, again);
                 }
                 self.page(found, again);
             }
             Read::End => {
-                if let Some((owed, met)) = self.second.take() {
-                    // the others were done meanwhile, by those who were at them
-                    self.counts.skipped += owed.saturating_sub(met);
-                } else {
+                if self.second.is_none() {
                     (self.tell)(BatchEvent::Read);
                 }
                 self.reading = Reading::Ended;
             }
-            Read::NoMore => self.reading = Reading::Over,
+            Read::NoMore => self.cut_second(),
             Read::Failed(why) => {
                 self.reading = Reading::Over;
                 self.stop(Stopped::Unusable(why.to_string()));
             }
         }
-    }
-
-    /// The items beyond those kept in mind are looked for in the input, once more.
-    pub(super) fn second_pass(&mut self) {
-        self.second = Some((take(&mut self.later.beyond), 0));
-        self.reading = Reading::Input;
     }
 
     fn page(&mut self, found: Vec<Found<D>>, again: bool) {
@@ -339,7 +300,7 @@ impl<'a, D> State<'a, D> {
             _ if silent => {}
             ItemDecision::Wrong(why) => {
                 self.counts.bad += 1;
-                (self.tell)(BatchEvent::Bad(&super::Bad { line: candidate.item.line, why }));
+                (self.tell)(BatchEvent::Bad(&Bad { line: candidate.item.line, why, is_last: false }));
             }
             ItemDecision::Mine(_) | ItemDecision::Repeated(_) => self.done(&candidate.item, true),
             ItemDecision::Done(_) => self.done(&candidate.item, false),
@@ -355,9 +316,9 @@ impl<'a, D> State<'a, D> {
     /// One of those that are owed by a second pass.
     fn meet(&mut self, candidate: &mut Candidate<D>) {
         if take(&mut candidate.again)
-            && let Some((_, met)) = &mut self.second
+            && let Some(second) = &mut self.second
         {
-            *met += 1;
+            second.met += 1;
         }
     }
 
@@ -403,10 +364,17 @@ impl<'a, D> State<'a, D> {
     }
 
     fn person(&mut self, item: &Item<D>, entry: &Entry) {
-        match entry.state {
-            EntryState::Quarantined => self.counts.quarantined += 1,
-            _ => self.counts.in_doubt += 1,
-        }
+        let (kind, count, what) = match entry.state {
+            EntryState::Quarantined => {
+                (Kind::Quarantined, &mut self.counts.quarantined, "failed too often and needs a person")
+            }
+            _ => (Kind::InDoubt, &mut self.counts.in_doubt, "is of unknown outcome and needs a person"),
+        };
+        *count += 1;
+        let (plan, at_ms) = (self.site.plan, self.site.engine.clock.wall_ms());
+        let why = || format!("{} {what}", item.work);
+        let anomaly = || Anomaly { kind, work: plan.work.to_string(), at_ms, why: why(), slots: 1 };
+        self.notices.meet(plan, anomaly, kind);
         self.fate(item, Fate::Person(entry));
     }
 
@@ -432,16 +400,16 @@ impl<'a, D> State<'a, D> {
 
     /// An item is no longer under way.
     pub(super) fn ended(&mut self, ended: Ended<D>) {
-        let Ended { claimed, outcome, decides, began, unreachable } = ended;
+        let Ended { claimed, outcome, trouble, decides, began, unreachable } = ended;
         if let Some(why) = unreachable {
             (self.tell)(BatchEvent::Runner(super::super::Event::Unreachable(&why)));
         }
         let took = began.until(self.site.engine.clock.now()).as_micros();
         let took = u64::try_from(took).unwrap_or(u64::MAX / 8).min(u64::MAX / 8);
         self.item_us = Some(self.item_us.map_or(took, |item_us| (item_us * 7 + took) / 8));
-        let well = match &outcome.ending {
-            ending if ending.is_success() => Some(true),
-            ending if ending.is_failure() => Some(false),
+        let well = match outcome.as_ref().map(|outcome| &outcome.ending) {
+            Some(ending) if ending.is_success() => Some(true),
+            Some(ending) if ending.is_failure() => Some(false),
             _ => None,
         };
         let now_ms = self.now_ms();
@@ -455,8 +423,11 @@ impl<'a, D> State<'a, D> {
             Gate::Stop => self.stop(Stopped::Breaker(self.breaker.row())),
             _ => {}
         }
+        if let Some(why) = trouble {
+            self.stop(Stopped::Machine(why));
+        }
         let give_up = self.give_up();
-        self.queue.push_back(Op::End(End { claimed, outcome: Some(outcome), give_up }));
+        self.queue.push_back(Op::End(End { claimed, outcome, give_up }));
     }
 
     /// Begin nothing more. What is claimed and not begun is given back.
@@ -549,7 +520,7 @@ impl<'a, D> State<'a, D> {
                     self.known.remove(&candidate.item.key);
                     candidate.item.resource.iter().for_each(|resource| self.waiting.give_back(resource));
                     self.counts.bad += 1;
-                    (self.tell)(BatchEvent::Bad(&super::Bad { line: candidate.item.line, why }));
+                    (self.tell)(BatchEvent::Bad(&Bad { line: candidate.item.line, why, is_last: false }));
                 }
             }
         }

@@ -14,7 +14,7 @@ use super::super::desk::Desk;
 use super::super::hold::Trust;
 use super::super::run::{STEPS_PATIENCE, random, without_waiting};
 use super::super::socket::Door;
-use super::super::{Begin, Caught, Engine, Probed, Task, TaskEnd};
+use super::super::{Begin, Caught, Engine, NotStarted, Probed, Task, TaskEnd};
 use super::own::OwnLease;
 use super::{BatchPlan, Item};
 use crate::clock::Moment;
@@ -80,7 +80,10 @@ pub(super) struct Outcome {
 /// An item that is no longer under way.
 pub(super) struct Ended<D> {
     pub(super) claimed: Claimed<D>,
-    pub(super) outcome: Outcome,
+    /// None: it was not begun.
+    pub(super) outcome: Option<Outcome>,
+    /// Why this machine could not begin it, or not once more.
+    pub(super) trouble: Option<String>,
     /// It decides whether the breaker closes.
     pub(super) decides: bool,
     pub(super) began: Moment,
@@ -189,39 +192,61 @@ pub(super) async fn work<D, T: Task>(
         First::Probe => probe(&mut watch, &mut task, &begin).await,
         First::Run => None,
     };
-    let (ending, failed_tries) = match settled {
-        Some(ending) => (ending, 0),
+    let Tried { ending, failed_tries, trouble } = match settled {
+        Some(settled) => settled,
         None => tries(site, claimed.seen.value.failures, &mut watch, &mut task, &mut begin, &desk).await,
     };
     if let Some(guest) = guest {
         guest.leave().await;
     }
-    let ending = match desk.blocked() {
-        Some(step) if ending.is_of_command() => Ending::Blocked { step: step.work.to_string() },
-        _ => ending,
-    };
-    let result = if ending == Ending::Succeeded { task.result() } else { None };
-    Ended { claimed, outcome: Outcome { ending, result, failed_tries }, decides, began, unreachable }
+    let outcome = ending.map(|ending| {
+        let ending = match desk.blocked() {
+            Some(step) if ending.is_of_command() => Ending::Blocked { step: step.work.to_string() },
+            _ => ending,
+        };
+        let result = if ending == Ending::Succeeded { task.result() } else { None };
+        Outcome { ending, result, failed_tries }
+    });
+    Ended { claimed, outcome, trouble, decides, began, unreachable }
+}
+
+/// What came of an item's tries.
+struct Tried {
+    /// None: there was none.
+    ending: Option<Ending>,
+    /// Before the last one.
+    failed_tries: u32,
+    /// Why this machine could not begin one.
+    trouble: Option<String>,
+}
+
+impl Tried {
+    fn ended(ending: Ending, failed_tries: u32) -> Tried {
+        Tried { ending: Some(ending), failed_tries, trouble: None }
+    }
 }
 
 /// Ask the world first. An answer that settles the matter is the ending.
-async fn probe(watch: &mut Watch, task: &mut impl Task, begin: &Begin) -> Option<Ending> {
+async fn probe(watch: &mut Watch, task: &mut impl Task, begin: &Begin) -> Option<Tried> {
+    let settled = |ending| Some(Tried::ended(ending, 0));
     let mut asking = std::pin::pin!(task.probe(begin));
     loop {
         tokio::select! {
             biased;
             heard = watch.listen() => match heard {
-                Heard::Halt(Halt::Lost { .. }) => return Some(Ending::LeaseLost),
+                Heard::Halt(Halt::Lost { .. }) => return settled(Ending::LeaseLost),
                 Heard::Halt(Halt::Overdue) => {
-                    return Some(Ending::Interrupted { signal: watch.asked_to_end.unwrap_or(libc::SIGTERM) });
+                    let signal = watch.asked_to_end.unwrap_or(libc::SIGTERM);
+                    return settled(Ending::Interrupted { signal });
                 }
-                Heard::Caught(caught) => return Some(Ending::Interrupted { signal: caught.signal }),
+                Heard::Caught(caught) => return settled(Ending::Interrupted { signal: caught.signal }),
                 Heard::Trust(_) => {}
             },
             probed = asking.as_mut() => return match probed {
-                Probed::Happened => Some(Ending::ProbedDone),
+                Probed::Happened => settled(Ending::ProbedDone),
                 Probed::DidNot => None,
-                Probed::Unknown(answer) => Some(Ending::ProbedUnknown { answer }),
+                Probed::Unknown(answer) => settled(Ending::ProbedUnknown { answer }),
+                Probed::NotAsked(why) => Some(Tried { ending: None, failed_tries: 0, trouble: Some(why) }),
             },
         }
     }
@@ -235,13 +260,20 @@ async fn tries(
     task: &mut impl Task,
     begin: &mut Begin,
     desk: &Arc<Desk>,
-) -> (Ending, u32) {
+) -> Tried {
     let policy = &site.plan.policy;
     let first = begin.attempt;
     let mut tries: u32 = 0;
+    let mut last = None;
     loop {
         begin.attempt = first.saturating_add(tries);
-        let ending = attempt(site, watch, task, begin, desk).await;
+        let ending = match attempt(site, watch, task, begin, desk).await {
+            Ok(ending) => ending,
+            // the tries before it stand as they ended
+            Err(why) => {
+                return Tried { ending: last, failed_tries: tries.saturating_sub(1), trouble: Some(why) };
+            }
+        };
         let failures = failures.saturating_add(tries).saturating_add(1);
         let again = ending.is_failure()
             && !matches!(ending, Ending::NotStarted { .. })
@@ -250,8 +282,9 @@ async fn tries(
             && tries < policy.retries
             && !is_capped(failures, policy.max_failures);
         if !again {
-            return (ending, tries);
+            return Tried::ended(ending, tries);
         }
+        last = Some(ending);
         tries += 1;
         let until = site.engine.clock.now().plus_ms(policy.backoff_ms(tries, random()));
         let mut sleeping = site.engine.clock.sleep_until(until);
@@ -259,12 +292,12 @@ async fn tries(
             tokio::select! {
                 biased;
                 heard = watch.listen() => match heard {
-                    Heard::Halt(Halt::Lost { .. }) => return (Ending::LeaseLost, tries),
+                    Heard::Halt(Halt::Lost { .. }) => return Tried::ended(Ending::LeaseLost, tries),
                     Heard::Halt(Halt::Overdue) => {
-                        return (Ending::Interrupted { signal: libc::SIGTERM }, tries);
+                        return Tried::ended(Ending::Interrupted { signal: libc::SIGTERM }, tries);
                     }
                     Heard::Caught(caught) => {
-                        return (Ending::Interrupted { signal: caught.signal }, tries);
+                        return Tried::ended(Ending::Interrupted { signal: caught.signal }, tries);
                     }
                     Heard::Trust(_) => {}
                 },
@@ -274,28 +307,32 @@ async fn tries(
     }
 }
 
-/// One try: start, watch, stop if need be, clear what was left behind.
+/// One try: start, watch, stop if need be, clear what was left behind. An error says why this machine could not start it.
 async fn attempt(
     site: &Site<'_>,
     watch: &mut Watch,
     task: &mut impl Task,
     begin: &Begin,
     desk: &Arc<Desk>,
-) -> Ending {
+) -> Result<Ending, String> {
     let (policy, clock) = (&site.plan.policy, &site.engine.clock);
     if let Some(ending) = watch.too_late() {
-        return ending;
+        return Ok(ending);
     }
     // before the start: a stall between the two must not leave a command without an end
     let trust_ends = watch.control.borrow().trust_ends;
     task.trust_until(trust_ends);
     if clock.now() >= trust_ends {
         // a process that stood still after its claim, and has not heard of it yet: another may be at it by now
-        return Ending::LeaseLost;
+        return Ok(Ending::LeaseLost);
     }
     desk.new_try();
-    if let Err(not_started) = task.start(begin, desk).await {
-        return Ending::NotStarted { code: not_started.code };
+    if let Err(NotStarted { code, why, of_machine }) = task.start(begin, desk).await {
+        return match of_machine {
+            true if clock.now() >= watch.control.borrow().trust_ends => Ok(Ending::LeaseLost),
+            true => Err(why),
+            false => Ok(Ending::NotStarted { code }),
+        };
     }
     let timeout_at = policy.timeout_ms.map(|ms| clock.now().plus_ms(ms));
     let mut timeout = timeout_at.map(|at| clock.sleep_until(at));
@@ -330,13 +367,13 @@ async fn attempt(
     };
     task.clear(inside_the_lease()).await;
     desk.settled(STEPS_PATIENCE).await;
-    match (cut, end, watch.asked_to_end) {
+    Ok(match (cut, end, watch.asked_to_end) {
         (Some(ending), _, _) => ending,
         (None, TaskEnd::Exited(0), _) => Ending::Succeeded,
         (None, _, Some(signal)) => Ending::Interrupted { signal },
         (None, TaskEnd::Exited(code), None) => Ending::Failed { code },
         (None, TaskEnd::Killed(signal), None) => Ending::Killed { signal },
-    }
+    })
 }
 
 async fn rang(timeout: &mut Option<std::pin::Pin<Box<dyn Future<Output = ()> + Send + '_>>>) {
