@@ -121,8 +121,9 @@ fn names(text: &str, semel: &Path) -> Vec<String> {
     let name = |line: &str| {
         let named = line.strip_prefix("fn=").or_else(|| line.strip_prefix("cfn="))?;
         let (_, name) = named.split_once(") ")?;
-        // one that calls itself is told apart by a number
-        Some(name.split('\'').next().unwrap_or(name).to_owned())
+        // one that calls itself is told apart by a number; what has no name is known by its place, or in brackets
+        let name = name.split('\'').next().unwrap_or(name);
+        (!name.starts_with("0x") && !name.starts_with('(')).then(|| name.to_owned())
     };
     text.lines().filter_map(name).collect()
 }
@@ -146,7 +147,8 @@ mod tests {
 
     #[test]
     fn functions_are_read_from_what_callgrind_wrote() {
-        let text = "version: 1\ncmd:  /s/semel run --once\n\nfn=(1) main\n0 5\ncfn=(2) _ZN4core17hE\ncalls=1 0\n0 3\n\nfn=(3) walk'2\nfn=(1)\n";
+        let text = "version: 1\ncmd:  /s/semel run --once\n\nfn=(1) main\n0 5\ncfn=(2) _ZN4core17hE\ncalls=1 0\n0 3\n\nfn=(3) walk'2\nfn=(1)\n\
+                    fn=(4) 0x0000000000605740\nfn=(5) (below main)\n";
         assert_eq!(names(text, Path::new("/s/semel")), ["main", "_ZN4core17hE", "walk"]);
         assert!(names(text, Path::new("/s/other")).is_empty());
     }
