@@ -35,7 +35,7 @@ cargo xtask torture [--store NAME,…|URL|all] [--rounds N] [--seconds N] [--see
                                 and the usual ways without it, with effects counted outside [1000 rounds on sqlite].
                                 Stores: sqlite, dir, postgres, redis, etcd, nats, s3, gs, az. Kinds: probe, hold, steps,
                                 batch, write, push, sql; controls: flock, jsonl, set-nx, git-loop
-cargo xtask torture model|sinks|linear|year|boundary… [--rounds N]
+cargo xtask torture model|replay|sinks|linear|year|boundary… [--rounds N]
                                 what takes minutes or hours: the model check with wider bounds; zombies at every
                                 sink, 10,000 at each place, and 2,000 races per transport of git; 100,000 calls on
                                 each store under faults, and whether their answers fit one order; 200 simulated

@@ -84,9 +84,11 @@ const RACES: u32 = 2_000;
 const YEARS: u32 = 200;
 /// Calls recorded on each store, for the check that they fit one order.
 const CALLS: u32 = 100_000;
+/// Paths of each kind through the model that each store takes.
+const PATHS: u32 = 500;
 
 /// What there is to be tortured.
-pub(crate) const KINDS: [&str; 5] = ["model", "sinks", "linear", "year", "boundary"];
+pub(crate) const KINDS: [&str; 6] = ["model", "replay", "sinks", "linear", "year", "boundary"];
 
 /// `cargo xtask torture KIND…`: what takes minutes, or hours.
 pub(crate) fn torture(words: &[String]) -> Result<(), String> {
@@ -116,6 +118,9 @@ pub(crate) fn torture(words: &[String]) -> Result<(), String> {
     }
     if wants("linear") {
         rounds_of("linear", &["linearizable"], rounds.unwrap_or(CALLS))?;
+    }
+    if wants("replay") {
+        rounds_of("replay", &["as_the_model_says"], rounds.unwrap_or(PATHS))?;
     }
     if wants("year") {
         rounds_of("year", &["_of_"], rounds.unwrap_or(YEARS))?;

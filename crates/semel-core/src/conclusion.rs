@@ -35,7 +35,11 @@ impl Conclusion {
     pub fn writes(&self, resource: &Name) -> Vec<Write> {
         let entry = Write::Entry { entry: self.entry.clone(), expect: self.entry_expect.clone() };
         let release = self.lease.as_ref().map(|released| released.write(resource));
-        std::iter::once(entry).chain(release).collect()
+        let mut writes: Vec<Write> = std::iter::once(entry).chain(release).collect();
+        if mutant::on(Mutant::ReleaseBeforeOutcome) {
+            writes.reverse();
+        }
+        writes
     }
 }
 

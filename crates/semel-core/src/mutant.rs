@@ -58,11 +58,12 @@ pub enum Mutant {
     GiveBackOfAnothers,
     OwnLeaseAfterIntent,
     OneNonceForAllItems,
+    ReleaseBeforeOutcome,
 }
 
 impl Mutant {
     /// Every mutant.
-    pub const ALL: [Mutant; 50] = [
+    pub const ALL: [Mutant; 51] = [
         Mutant::TokenStaysOnGrant,
         Mutant::GrantOverLiveLease,
         Mutant::ReleaseForgetsToken,
@@ -113,6 +114,7 @@ impl Mutant {
         Mutant::GiveBackOfAnothers,
         Mutant::OwnLeaseAfterIntent,
         Mutant::OneNonceForAllItems,
+        Mutant::ReleaseBeforeOutcome,
     ];
 }
 

@@ -28,7 +28,8 @@
 //! A request counts as sent when the store takes it, or when its sender gives up: time on the way to the store only
 //! shortens the trust, so this is the worst case.
 //!
-//! Two more worlds have searches of their own, each also on a store that makes one change after another:
+//! Runs and steps are searched also on a store that makes one change after another (`in_order.rs`). Two more worlds have
+//! searches of their own, each also on such a store:
 //!
 //! - Runners that share a batch (`items.rs`): their claims and outcomes in groups, takeovers of the dead and of those
 //!   whose lease has lapsed, items given back, items with a resource of their own.
@@ -38,7 +39,7 @@
 //!
 //! # What is not
 //!
-//! Runs and steps on stores that cannot write two records at once; probes of runs, and probes that cannot tell; lock delays and rests;
+//! Rows of works on stores that make one change after another; probes of runs, and probes that cannot tell; lock delays and rests;
 //! payloads; outputs; retention; tries inside one invocation; the copy of a ledger; batches and slots on a store that falls back. Watches that run at another speed than the store's clock: the margin is
 //! for them as for steps, and the model spends it on steps.
 //!
@@ -75,6 +76,7 @@ mod model {
     pub mod config;
     pub mod facts;
     pub mod failover;
+    pub mod in_order;
     pub mod items;
     pub mod requests;
     pub mod row;
@@ -182,6 +184,9 @@ searches! {
     works_in_a_row_hold: IN_A_ROW;
     works_in_a_row_beside_the_first_hold: IN_A_ROW_BESIDE_THE_FIRST;
     a_store_that_falls_back_holds: FAILOVER;
+    runs_in_order_hold: IN_ORDER;
+    held_runs_in_order_hold: IN_ORDER_HELD;
+    steps_in_order_hold: STEPS_IN_ORDER;
     shared_items_hold: SHARED;
     unanswered_items_hold: SHARED_UNANSWERED;
     three_runners_hold: THREE_RUNNERS;
@@ -218,6 +223,10 @@ fn wider_bounds_hold() {
     holds(Config { roles: &[A_THEN_B_HERE_OR_THERE, B_THERE_OR_HERE], resources: 2, ..IN_A_ROW });
     holds(Config { renewals: 1, troubles: 3, ..FAILOVER });
     holds(Config { runs: 2, failovers: 2, ..FAILOVER });
+    holds(Config { ttl: 3, renewals: 1, ..IN_ORDER });
+    holds(Config { roles: &[A, B_NEARBY], ..IN_ORDER });
+    holds(Config { troubles: 2, ..STEPS_IN_ORDER });
+    holds(Config { steps: 2, ..STEPS_IN_ORDER });
     slots_hold(&[
         Slots { firings: [2, 2], troubles: 2, ..SLOTS_ONE_BY_ONE },
         Slots { firings: [2, 2], piece: 1, ..SLOTS_ONE_BY_ONE },
@@ -313,6 +322,8 @@ mutants! {
         by "a step is settled only under the grant that runs it";
     finds_a_token_below_the_floor: TokenBelowTheFloor in FAILOVER
         by "a token is above all tokens granted before it";
+    finds_a_release_before_its_outcome: ReleaseBeforeOutcome in IN_ORDER
+        by "a lease is given back only after the outcome is on record";
     finds_an_item_of_a_zombie: ItemWithoutRunnerGuard in SHARED
         by "an item is claimed only under a live lease of its runner";
     finds_an_item_beside_a_live_runner: ItemBesideLiveRunner in SHARED;

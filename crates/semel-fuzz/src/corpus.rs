@@ -10,10 +10,13 @@ pub fn path(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(format!("{name}.txt"))
 }
 
-/// The corpus of a target; empty if there is none.
+/// The corpus of a target. Every target has one: without it only its few seeds would be tried, and nobody would know.
 pub fn of(name: &str) -> Vec<Vec<u8>> {
-    let text = std::fs::read_to_string(path(name)).unwrap_or_default();
-    text.lines().filter(|line| !line.starts_with("# ")).map(input).collect()
+    let path = path(name);
+    let text = std::fs::read_to_string(&path).unwrap_or_else(|why| panic!("{}: {why}", path.display()));
+    let inputs: Vec<Vec<u8>> = text.lines().filter(|line| !line.starts_with("# ")).map(input).collect();
+    assert!(!inputs.is_empty(), "{} has no input", path.display());
+    inputs
 }
 
 /// An input as a line.
@@ -53,6 +56,12 @@ pub fn input(line: &str) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    #[should_panic(expected = "no_such_target.txt")]
+    fn a_corpus_that_is_missing_is_noticed() {
+        of("no_such_target");
+    }
 
     #[test]
     fn every_input_comes_back_from_its_line() {

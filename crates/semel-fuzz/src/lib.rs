@@ -76,11 +76,17 @@ impl Target {
 
 /// Give the target its corpus, and then what the short run or libFuzzer makes of it.
 pub fn check(target: &Target, test: impl Fn(&[u8]) + 'static) {
+    check_with(target, Vec::new(), test);
+}
+
+/// The same, with more to begin with than stands in the code.
+pub fn check_with(target: &Target, more: Vec<Vec<u8>>, test: impl Fn(&[u8]) + 'static) {
     if let Some(path) = std::env::var_os("SEMEL_FUZZ_INPUT") {
         let bytes = std::fs::read(&path).unwrap_or_else(|why| panic!("{}: {why}", path.display()));
         return held(target, &test, &bytes);
     }
     let mut corpus: Vec<Vec<u8>> = target.seeds.iter().map(|seed| seed.as_bytes().to_vec()).collect();
+    corpus.extend(more);
     corpus.extend(corpus::of(target.name));
     corpus.push(Vec::new());
     for bytes in &corpus {

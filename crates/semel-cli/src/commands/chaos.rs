@@ -13,22 +13,26 @@ mod report;
 mod stage;
 
 use std::ffi::OsString;
+use std::time::Duration;
 
 use clap::Args;
 use serde_json::json;
 
 use self::boundary::Boundary;
-use self::report::Report;
+use self::report::{Report, Verdict};
 use self::stage::Stage;
 use crate::args::{Common, PolicyArgs};
 use crate::chance::{self, Chance};
+use crate::interrupt;
 use crate::out::{Ticker, Voice};
 use crate::plan::{self, Surroundings};
 use crate::trouble::Trouble;
-use crate::{exit, interrupt};
 
 /// The lease's lifetime where a stall must outlast it, if nobody said another.
 const SHORT_TTL: &str = "2s";
+
+/// How often a round that was missed is played again, before the last time.
+const MISSES: u32 = 3;
 
 /// `semel chaos`
 #[derive(Debug, Args)]
@@ -37,8 +41,9 @@ const SHORT_TTL: &str = "2s";
     after_help = "THE COMMAND IS REALLY RUN, with all its effects, many times: how often is said first. Point it at a test account, \
 a scratch file, a copy. It is told rounds apart by SEMEL_KEY and CHAOS_ROUND. The ledger is a scratch one.\n\
 \n\
-Exit codes: 0 nothing doubled and nothing was lost; 1 something did, and the report says where and what helps; \
-78 wrong usage, or a command or a count that fails undisturbed; 124 a round did not end; 126/127 cannot execute/not found; \
+Exit codes: 0 nothing doubled and nothing was lost; 1 something doubled, was lost or failed each time it was fired again, and \
+the report says where and what helps; 78 wrong usage, a command or a count that fails undisturbed, or a command that is too \
+short to be hit; 124 a round did not end; 126/127 cannot execute/not found; \
 128+n ended by signal n."
 )]
 pub(crate) struct ChaosArgs {
@@ -52,7 +57,7 @@ pub(crate) struct ChaosArgs {
     /// When, in the middle of the command; the same seed makes the same choices [default: a new one, which is said]
     #[arg(long, value_name = "S")]
     seed: Option<u64>,
-    /// Only this boundary; may be repeated [default: all]
+    /// Only this boundary; may be repeated [default: all; those of steps where the command uses steps]
     #[arg(long, value_name = "BOUNDARY")]
     at: Vec<Boundary>,
     /// Leave out the comparison without Semel, and its starts of the command
@@ -68,7 +73,7 @@ pub(crate) struct ChaosArgs {
 pub(crate) fn run(common: &Common, args: &ChaosArgs, around: &Surroundings) -> Result<u8, Trouble> {
     check(common, args, around)?;
     let seed = args.seed.map_or_else(chance::seed, Ok).map_err(no_place)?;
-    let all = Boundary::chosen(&args.at);
+    let mut all = Boundary::chosen(&args.at);
     let voice = Voice::new(common);
     let mut stage = Stage::new(args, around).map_err(no_place)?;
     let mut report = Report::new(seed, args);
@@ -80,6 +85,17 @@ pub(crate) fn run(common: &Common, args: &ChaosArgs, around: &Surroundings) -> R
             voice.say(&why);
         }
     }
+    let steps = stage.uses_steps()?;
+    match all.iter().find(|boundary| boundary.is_of_a_step()) {
+        Some(boundary) if !steps => {
+            return Err(Trouble::config(format!("--at {boundary}: the command uses no step (semel step)")));
+        }
+        None if steps && args.at.is_empty() => {
+            report.more(&voice, &Boundary::STEPS);
+            all.extend(Boundary::STEPS);
+        }
+        _ => {}
+    }
     let mut ticker = Ticker::new(voice);
     let mixed = Chance::new(seed).any();
     for boundary in all {
@@ -89,13 +105,31 @@ pub(crate) fn run(common: &Common, args: &ChaosArgs, around: &Surroundings) -> R
             let mut chance = Chance::new(mixed ^ (u64::from(round) << 8) ^ boundary as u64);
             // not quite to its end: that is another boundary
             let moment = stage.moment(chance.below(900));
-            report.note(stage.with_semel(boundary, moment)?, stage.plain(boundary, moment)?);
+            let semel = earlier(moment, |moment| stage.with_semel(boundary, moment).map(Some))?;
+            let plain = earlier(moment, |moment| stage.plain(boundary, moment))?;
+            if let Some(semel) = semel {
+                report.note(semel, plain);
+            }
         }
         ticker.end();
         report.close(common, &stage.found());
     }
     report.end(common, &stage.found());
-    Ok(if report.is_clean() { 0 } else { exit::FOUND })
+    Ok(report.code())
+}
+
+/// Play a round; one whose command had ended before the crash again, with a crash that comes earlier.
+fn earlier(
+    moment: Duration,
+    mut play: impl FnMut(Duration) -> Result<Option<Verdict>, Trouble>,
+) -> Result<Option<Verdict>, Trouble> {
+    for tries in 0..MISSES {
+        match play(moment / 4_u32.pow(tries))? {
+            Some(Verdict::Missed) => {}
+            verdict => return Ok(verdict),
+        }
+    }
+    play(Duration::ZERO)
 }
 
 /// Nothing is started before all of it can be read.

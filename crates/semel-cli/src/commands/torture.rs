@@ -3,7 +3,7 @@
 //! Every round is played twice on branches of its own: through the sink behind `semel push`, and through the loop
 //! that most scripts have (fetch, look whether the work is there, commit, push; when that is rejected put the commit
 //! on top and push again). Even rounds have a stale holder, which stalls before the check, between the check and
-//! the push, or inside the push, until a newer holder has taken over. Odd rounds are races of pushers that all hold the
+//! the push, or inside the push, at the same place in both ways, until a newer holder has taken over. Odd rounds are races of pushers that all hold the
 //! same grant for the same work. What happened is counted in the remote's log, never in what pushes answered.
 //!
 //! It touches refs of its own alone: branches below a prefix that is new for every run, and one ref below
@@ -128,7 +128,8 @@ fn tell(common: &Common, arena: &Arena, tally: &Tally, left: &[String]) {
     if common.json {
         let way = |way: &tally::Way| {
             json!({
-                "stale_tried": stale, "stale_refused": way.refused, "stale_accepted": way.accepted,
+                "stale_tried": stale, "stale_refused": way.refused, "stale_found": way.found,
+                "stale_accepted": way.accepted,
                 "rounds_with_duplicates": way.doubled, "duplicates": way.extra, "lost": way.lost,
             })
         };
@@ -147,6 +148,7 @@ fn tell(common: &Common, arena: &Arena, tally: &Tally, left: &[String]) {
     let (fenced, plain) = (&tally.fenced, &tally.plain);
     let of = |n: u32, all: u32| format!("{n} of {all}");
     line("stale pushes refused", of(fenced.refused, stale), of(plain.refused, stale));
+    line("stale, saw the work in time", of(fenced.found, stale), of(plain.found, stale));
     line("stale pushes that landed", of(fenced.accepted, stale), of(plain.accepted, stale));
     line("rounds with duplicates", of(fenced.doubled, rounds), of(plain.doubled, rounds));
     line("commits too many", fenced.extra.to_string(), plain.extra.to_string());

@@ -62,6 +62,7 @@ fn an_append_doubles_where_it_is_killed_in_the_middle_and_nowhere_else() {
     let all = at("");
     assert_eq!(all["doubled"], json!(DOUBTFUL));
     assert_eq!((&all["lost"], &all["unit"], &all["seed"]), (&json!([]), &1.into(), &270.into()));
+    assert_eq!((&all["missed"], &all["never_hit"]), (&json!([]), &json!([])));
     assert_eq!(all["starts"], lab.0.lines("out").len(), "every start had its effect");
 }
 
@@ -103,7 +104,7 @@ fn a_probe_that_says_yes_too_early_loses_the_effect() {
 #[test]
 fn without_a_count_starts_are_counted_and_that_is_said() {
     let lab = Lab::new();
-    let text = lab.ask("--at before-claim --at double-fire --no-plain", &[], "exit 0").exits(0).text();
+    let text = lab.ask("--at before-claim --at double-fire --no-plain", &[], "sleep 0.3").exits(0).text();
     assert!(text.contains("Only starts of the command were counted"), "{text}");
     let text = lab.ask("--at after-command --rounds 1 --no-plain", &[], "exit 0").exits(1).text();
     assert!(text.contains("1 started twice"), "{text}");
@@ -157,6 +158,61 @@ fn a_command_that_needs_semel_has_no_comparison() {
     let script = "\"$SEMEL\" step a -- sh -c 'echo x >> out'";
     let said = lab.ask(&format!("{SEED} --at after-outcome"), &COUNTED, script);
     said.exits(0).saying("no comparison without Semel");
+}
+
+/// Each effect in a step of its own: lost ones are asked about, and none comes twice.
+#[test]
+fn a_command_with_steps_is_killed_at_their_boundaries_too() {
+    let lab = Lab::new();
+    let script = "set -e; for n in a b; do \"$SEMEL\" step $n -- sh -c 'echo x >> out'; done";
+    let said = lab.ask("--rounds 1 --seed 1 --no-plain --json", &COUNTED, script);
+    let at = objects(&said);
+    for (boundary, verdict) in [
+        ("before-step", "once"),
+        ("after-step-claim", "in_doubt"),
+        ("after-step", "in_doubt"),
+        ("after-step-outcome", "once"),
+    ] {
+        assert_eq!(at(boundary)["semel"][verdict], 1, "{boundary}: {}", said.text());
+    }
+    assert_eq!(at("")["unit"], 2, "{}", said.text());
+    // what is no step comes again with the run
+    let script = "echo x >> out; \"$SEMEL\" step a -- true";
+    let said = lab.ask("--rounds 1 --at before-step --no-plain", &COUNTED, script).exits(1);
+    assert!(said.text().contains("make a step of every effect"), "{}", said.text());
+    let ran = lab.0.lines("out").len();
+    lab.ask("--at after-step", &COUNTED, "echo x >> out").exits(78).saying("uses no step");
+    assert_eq!(lab.0.lines("out").len(), ran + 2, "undisturbed, with Semel and without");
+}
+
+/// One that has always ended before the crash shows nothing, and that is not clean.
+#[test]
+fn a_boundary_that_is_never_hit_is_told() {
+    let lab = Lab::new();
+    // it uses a step when nobody disturbs it, and never again
+    let script = "[ -e again ] || \"$SEMEL\" step a -- touch again; echo x >> out";
+    let flags = "--rounds 2 --at before-step --at before-claim --no-plain";
+    let said = lab.ask(&format!("{flags} --json"), &COUNTED, script).exits(78);
+    let all = objects(&said)("");
+    assert_eq!((&all["clean"], &all["never_hit"]), (&false.into(), &json!(["before-step"])), "{all}");
+    assert_eq!(all["missed"], json!(["before-step"]), "{all}");
+    std::fs::remove_file(lab.0.path("again")).unwrap();
+    let text = lab.ask(flags, &COUNTED, script).exits(78).text();
+    assert!(text.contains("Nothing is known of before-step"), "{text}");
+    assert!(!text.contains("Nothing doubled"), "{text}");
+}
+
+/// A crash that comes too late is tried earlier.
+#[test]
+fn a_round_that_was_missed_is_played_again_with_an_earlier_crash() {
+    let lab = Lab::new();
+    // a second undisturbed, a fifth of that in each round: most moments come too late. Done twice it changes nothing
+    let script =
+        "if [ -e again ]; then sleep 0.2; else sleep 1; fi; mkdir -p done; : > done/$SEMEL_KEY; : > again";
+    let flags = "--rounds 3 --seed 4 --at all-killed --no-plain --json";
+    let said = lab.ask(flags, &["--count", "ls done | wc -l"], script);
+    let at = objects(&said.exits(0))("all-killed")["semel"].clone();
+    assert_eq!((&at["once"], &at["missed"]), (&3.into(), &0.into()), "{at}");
 }
 
 #[test]

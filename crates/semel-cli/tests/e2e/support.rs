@@ -123,7 +123,7 @@ impl Home {
             .env("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
             .env("LANG", "C.UTF-8");
         command.env("HOME", self.path("home")).env("XDG_STATE_HOME", self.path("state")).env("TZ", "UTC");
-        command.env("E2E_HOME", self.dir.path()).env("SEMEL", env!("CARGO_BIN_EXE_semel"));
+        command.env("E2E_HOME", self.dir.path()).env("SEMEL", build());
         // what the store of E2E_STORE needs beside its address
         for (name, value) in std::env::vars() {
             if let Some(name) = name.strip_prefix("E2E_VAR_") {
@@ -142,7 +142,7 @@ impl Home {
 
     /// `semel` with these arguments.
     pub(crate) fn semel<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Command {
-        let mut command = self.plain(env!("CARGO_BIN_EXE_semel"));
+        let mut command = self.plain(build());
         command.env("SEMEL_STORE", self.store()).args(args);
         command
     }
@@ -350,6 +350,11 @@ impl Drop for Running {
 #[track_caller]
 pub(crate) fn until_gone(pids: &[i64], limit: Duration) -> Duration {
     until("all of them are gone", limit, || pids.iter().all(|pid| !is_alive(i32::try_from(*pid).unwrap())))
+}
+
+/// The binary that plays: this build's, or the one that `SEMEL_BUILD` names, where a ledger of another build is made.
+fn build() -> std::ffi::OsString {
+    std::env::var_os("SEMEL_BUILD").unwrap_or_else(|| env!("CARGO_BIN_EXE_semel").into())
 }
 
 /// A test that cannot be done here, said so that nobody takes it for done.

@@ -82,6 +82,19 @@ fn the_fence_holds_and_the_usual_loop_duplicates_and_nothing_is_left() {
     assert_eq!(remote.refs(), before);
 }
 
+/// Both ways stall at the same places: one who looks late enough sees the work, one who looked before pushes it again.
+#[test]
+fn the_usual_loop_meets_the_very_same_attack() {
+    let remote = Remote::new();
+    let said = remote.ask("remote.git", "--rounds 6 --seed 15 --json").exits(0).json();
+    all_held(&said);
+    assert_eq!(said["stalls"], serde_json::json!({"before": 1, "between": 1, "inside": 1}), "{said}");
+    assert_eq!(said["fenced"]["stale_found"], 0, "{said}");
+    let plain = &said["plain"];
+    assert_eq!((&plain["stale_found"], &plain["stale_accepted"]), (&1.into(), &2.into()), "{said}");
+    assert!(plain["rounds_with_duplicates"].as_u64().unwrap() >= 2, "{said}");
+}
+
 #[test]
 fn a_seed_repeats_its_choices_and_a_name_stands_for_its_remote() {
     let remote = Remote::new();

@@ -18,7 +18,10 @@ pub(crate) fn folder() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../fixtures")
 }
 
-/// The kept ledgers, by the version that wrote them; the newest last.
+/// Written by a build of before the first release, whose database had schema 1 and which knew no store but SQLite.
+pub(crate) const SCHEMA_1: &str = "schema1";
+
+/// The kept ledgers, by the version that wrote them; the newest last. That of schema 1 comes first.
 pub(crate) fn kept() -> Vec<(String, Vec<Value>)> {
     let mut all: Vec<(String, Vec<Value>)> = std::fs::read_dir(folder())
         .unwrap()
@@ -29,11 +32,17 @@ pub(crate) fn kept() -> Vec<(String, Vec<Value>)> {
             Some((version, text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()))
         })
         .collect();
-    all.sort_by_key(|(version, _)| {
-        version.split('.').map(|part| part.parse().unwrap()).collect::<Vec<u32>>()
+    all.sort_by_key(|(version, _)| match version.as_str() {
+        SCHEMA_1 => Vec::new(),
+        version => version.split('.').map(|part| part.parse().unwrap()).collect::<Vec<u32>>(),
     });
-    assert!(!all.is_empty(), "there is no kept ledger: cargo xtask fixture");
+    assert!(all.len() > 1, "there are no kept ledgers: cargo xtask fixture");
     all
+}
+
+/// The lines of that version.
+pub(crate) fn kept_by(version: &str) -> Vec<Value> {
+    kept().into_iter().find(|(name, _)| name == version).unwrap_or_else(|| panic!("{version}")).1
 }
 
 pub(crate) fn runtime() -> tokio::runtime::Runtime {

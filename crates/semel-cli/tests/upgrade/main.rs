@@ -6,8 +6,9 @@
 //! | `scenario` | a ledger with every kind of record in every state, made by real processes |
 //! | `fixture` | such a ledger as lines of a file, and back into any store |
 //! | `earlier` | the kept ledgers are read by this build; its records still look like those it kept |
+//! | `schema1` | a database of the schema of before is changed once, whoever comes, and nothing of it is lost |
 //! | `later` | records and schemas of a later version: refused by every command, and never written over |
-//! | `mixed` | two builds racing for the same keys; `SEMEL_OLD` names the other one |
+//! | `mixed` | two builds at one ledger, where `SEMEL_OLD` names an earlier one; processes of this build alone |
 //!
 //! A kept ledger is made anew by `cargo xtask fixture` (with the version of the workspace in its name).
 
@@ -26,3 +27,4 @@ mod fixture;
 mod later;
 mod mixed;
 mod scenario;
+mod schema1;

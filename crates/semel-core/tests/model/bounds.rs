@@ -41,6 +41,7 @@ pub const TWO_WORKERS: Config = Config {
     step_on_lost: OnLost::Hold,
     failovers: 0,
     timeline: Timeline::Unknown,
+    changes: Changes::AllOrNothing,
 };
 
 /// Three workers, two of them for the same key, one resource; any one trouble. The third is on another host.
@@ -172,6 +173,28 @@ pub const FAILOVER: Config = Config {
     timeline: Timeline::Known,
     ..TWO_WORKERS
 };
+
+/// Two workers for one key, on a store that makes one change after another.
+pub const IN_ORDER: Config = Config {
+    name: "two workers, one key, in order",
+    changes: Changes::OneAfterAnother,
+    back: 0,
+    forward: 0,
+    renewals: 0,
+    ..TWO_WORKERS
+};
+
+/// The same, where a lost attempt waits for a person.
+pub const IN_ORDER_HELD: Config = Config {
+    name: "two workers, one key, held for a person, in order",
+    on_lost: OnLost::Hold,
+    verdicts: 1,
+    ..IN_ORDER
+};
+
+/// The same, with a step; any one trouble.
+pub const STEPS_IN_ORDER: Config =
+    Config { name: "a run of a step, in order", steps: 1, troubles: 1, ..IN_ORDER };
 
 /// Two runners on one host share two items; a lost one is done again.
 pub const SHARED: Items = Items {

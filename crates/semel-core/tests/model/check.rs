@@ -122,16 +122,11 @@ impl Model for Config {
             Action::Crash(w) => next.crash(self, w)?,
             Action::LateRequestArrives(i) => {
                 let message = next.late.remove(i);
-                if next.take(&message).is_some() {
-                    next.just.add(Fact::LateWriteApplied);
-                }
+                next.take_late(message);
             }
             Action::Walk(w, step) => next.walk(self, w, step)?,
             Action::Judge(key, said) => next.give_verdict(self, key, said)?,
-            Action::VerdictArrives => {
-                let message = next.person.take()?;
-                next.take(&message);
-            }
+            Action::VerdictArrives => next.take_verdict()?,
             Action::ReplicaFallsBehind => next.leave_replica_behind()?,
             Action::Failover => next.fail_over()?,
         }
@@ -169,6 +164,10 @@ impl Model for Config {
             ),
             never!("an outcome on record is recognised by who wrote it", Fact::SettleDenied),
             never!("no outcome is taken for recorded that is not", Fact::SettleImagined),
+            never!(
+                "a lease is given back only after the outcome is on record",
+                Fact::ReleasedBeforeItsOutcome
+            ),
             Property::always("failures never exceed the cap", failures_within_the_cap),
         ];
         if self.steps == 0 {
@@ -227,7 +226,7 @@ impl Config {
         }
         if world.unknowns_left > 0 {
             match worker.step() {
-                Some(Step::Sent { pledge: None, .. }) => {
+                Some(Step::Sent { pledge: None, .. }) if self.is_whole() => {
                     actions.extend([Action::GiveUp(w), Action::ApplyUnheard(w)])
                 }
                 Some(Step::Sent { .. } | Step::Answered { .. }) => actions.push(Action::GiveUp(w)),
@@ -348,16 +347,8 @@ impl Config {
     /// What must hold of steps.
     fn of_steps(&self) -> Vec<Property<Config>> {
         let mut properties = vec![
-            never!(
-                "a step is claimed only under a live lease that carries its run's grant",
-                Fact::StepClaimedByAZombie
-            ),
             never!("a step is settled only under the grant that runs it", Fact::StaleStepSettle),
             never!("a run does not take its own step for lost", Fact::OwnStepTakenForLost),
-            never!(
-                "a step is claimed only by who is on record as running its work",
-                Fact::StepClaimedBesideAnother
-            ),
             never!("no step is put in doubt that was not lost", Fact::DoubtedWithoutLoss),
             Property::always(
                 "a step that is recorded as done had its effect, or a person says so",
@@ -365,6 +356,18 @@ impl Config {
             ),
             Property::always("a run is done only when all its steps are", done_runs_have_done_steps),
         ];
+        if self.is_whole() {
+            properties.extend([
+                never!(
+                    "a step is claimed only under a live lease that carries its run's grant",
+                    Fact::StepClaimedByAZombie
+                ),
+                never!(
+                    "a step is claimed only by who is on record as running its work",
+                    Fact::StepClaimedBesideAnother
+                ),
+            ]);
+        }
         if self.keeps_the_margin() {
             properties
                 .push(never!("an effect is repeated only if its last attempt was lost", Fact::StepRepeated));

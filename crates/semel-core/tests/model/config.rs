@@ -2,7 +2,7 @@
 
 use semel_core::policy::{OnLost, Policy};
 
-use super::store::Timeline;
+use super::store::{Changes, Timeline};
 use super::worker::Role;
 
 /// The bounds of a search, and what the workers are asked to do.
@@ -43,6 +43,8 @@ pub struct Config {
     pub failovers: u8,
     /// And what it knows of that.
     pub timeline: Timeline,
+    /// How the changes of a swap are made.
+    pub changes: Changes,
 }
 
 impl Config {

@@ -35,6 +35,7 @@ pub enum Fact {
     StepRepeated,
     StepNotProbed,
     HolderRefused,
+    ReleasedBeforeItsOutcome,
     // sometimes
     LapseTakenOver,
     DeadTakenOver,
@@ -89,6 +90,7 @@ impl World {
         for step in 0..STEPS {
             self.judge_step(before, message, step);
         }
+        self.judge_order(message);
         if let (Body::Touch { resource, .. }, Some(grant)) = (&message.body, message.grant)
             && before.leases[*resource].as_ref().is_none_or(|row| row.value.grant != grant)
         {

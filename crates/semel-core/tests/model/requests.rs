@@ -8,7 +8,7 @@ use semel_core::token::{Grant, Nonce};
 
 use super::shared::Shared;
 use super::store::{Body, RESOURCE, Writes};
-use super::worker::{Made, Message, Run, Why};
+use super::worker::{Made, Message, Progress, Run, Why};
 
 /// An outcome on its way to the store.
 pub struct Outcome<'a> {
@@ -37,7 +37,14 @@ pub fn settle(
     };
     let conclusion = conclude(entry, lease, &ask, after)?;
     let body = Body::Swap(Shared::new(Writes(conclusion.writes(&RESOURCE[resource]))));
-    Ok(Message { run: Some(run), why: Why::Settle, grant: Some(*grant), epoch: None, body })
+    Ok(Message {
+        run: Some(run),
+        why: Why::Settle,
+        grant: Some(*grant),
+        epoch: None,
+        so_far: Progress::default(),
+        body,
+    })
 }
 
 /// A script knows only its token; a run knows its nonce too.
@@ -50,7 +57,14 @@ pub fn release(
 ) -> Result<Message, lease::Lost> {
     let released = lease::release(lease, grant.token, nonce, 0)?;
     let body = Body::Swap(Shared::new(Writes(vec![released.write(&RESOURCE[resource])])));
-    Ok(Message { run: Some(run), why: Why::Release, grant: Some(*grant), epoch: None, body })
+    Ok(Message {
+        run: Some(run),
+        why: Why::Release,
+        grant: Some(*grant),
+        epoch: None,
+        so_far: Progress::default(),
+        body,
+    })
 }
 
 pub fn made_by(writes: &[Write], versions: &[i64]) -> Made {

@@ -17,6 +17,7 @@ use semel_core::token::Token;
 use semel_core::work::Work;
 
 use super::shared::Shared;
+use super::worker::Message;
 
 pub const RESOURCES: usize = 2;
 pub const KEYS: usize = 2;
@@ -43,8 +44,9 @@ pub fn key_index(work: &Work) -> usize {
 }
 
 /// How a swap of several changes is made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Changes {
+    #[default]
     AllOrNothing,
     OneAfterAnother,
 }
@@ -170,6 +172,7 @@ pub struct Store {
     pub leases: [Option<Row<Lease>>; RESOURCES],
     pub entries: [Option<Row<Entry>>; ENTRIES],
     pub timeline: Timeline,
+    pub changes: Changes,
     /// How often it fell back.
     pub epoch: u8,
 }
@@ -219,12 +222,12 @@ impl Store {
     }
 
     /// Could it ever be applied? Versions only grow, so most of what is late never can.
-    pub fn may_take(&self, body: &Body) -> bool {
-        match body {
+    pub fn may_take(&self, message: &Message) -> bool {
+        match &message.body {
             Body::Touch { resource, version } => {
                 self.leases[*resource].as_ref().is_some_and(|row| row.version == *version)
             }
-            Body::Swap(writes) => writes.0.iter().all(|write| {
+            Body::Swap(writes) => writes.0[message.so_far.versions.len()..].iter().all(|write| {
                 let (expect, stands) = self.asked(write);
                 match (expect, stands) {
                     (Expect::Absent, stands) => stands.is_none(),

@@ -19,9 +19,10 @@ use semel_core::token::Grant;
 
 use super::config::Config;
 use super::facts::Fact;
+use super::in_order::Took;
 use super::shared::Shared;
 use super::store::{Body, RESOURCE, Store, WORK, Writes, entry_of_step};
-use super::worker::{Message, Run, Why, owner_of};
+use super::worker::{Message, Progress, Run, Why, owner_of};
 use super::world::World;
 
 /// How far a run has come with its steps.
@@ -99,6 +100,13 @@ impl Walk {
         }
     }
 
+    fn sent_mut(&mut self) -> Option<&mut Message> {
+        match &mut self.stage {
+            Stage::Claiming { message, .. } | Stage::Settling { message: Some(message), .. } => Some(message),
+            _ => None,
+        }
+    }
+
     fn go_on(&mut self, config: &Config) {
         self.at += 1;
         self.stage = if self.at < config.steps { Stage::Look } else { Stage::Over };
@@ -143,7 +151,8 @@ impl Walk {
             Stage::Claiming { .. } | Stage::Settling { .. } => {
                 moves.push(Move::Apply);
                 if world.unknowns_left > 0 {
-                    moves.extend([Move::ApplyUnheard, Move::GiveUp]);
+                    moves.push(Move::GiveUp);
+                    moves.extend(config.is_whole().then_some(Move::ApplyUnheard));
                 }
             }
             Stage::Ready { .. } => {
@@ -235,7 +244,14 @@ impl World {
         };
         let send = |why, writes| {
             let body = Body::Swap(Shared::new(Writes(writes)));
-            Message { run: Some(run), why, grant: Some(grant), epoch: None, body }
+            Message {
+                run: Some(run),
+                why,
+                grant: Some(grant),
+                epoch: None,
+                so_far: Progress::default(),
+                body,
+            }
         };
         let stage = match step::claim(&view, &ask) {
             StepDecision::Claim(claim) => Stage::Claiming {
@@ -272,8 +288,15 @@ impl World {
     }
 
     fn apply_step(&mut self, config: &Config, w: usize) -> Option<()> {
-        let message = self.workers[w].walk()?.sent()?.clone();
-        let made = self.take(&message);
+        let mut message = self.workers[w].walk()?.sent()?.clone();
+        let made = match self.take_next(&mut message) {
+            Took::Some => {
+                *self.workers[w].walk_mut()?.sent_mut()? = message;
+                return Some(());
+            }
+            Took::All(made) => Some(made),
+            Took::Nothing => None,
+        };
         let is_stale = made.is_none() && !(self.is_held_under(w) && self.is_on_record(w));
         let walk = self.workers[w].walk_mut()?;
         match (&walk.stage, made) {
@@ -446,7 +469,7 @@ impl World {
         for worker in &mut self.workers {
             let Some(held) = worker.held_mut() else { continue };
             let Some(walk) = &mut held.walk else { continue };
-            if walk.sent().is_none_or(|message| self.store.may_take(&message.body)) {
+            if walk.sent().is_none_or(|message| self.store.may_take(message)) {
                 continue;
             }
             let lease = self.store.leases[held.resource].as_ref();
@@ -475,5 +498,12 @@ fn settle(seen: &Seen<Entry>, grant: &Grant, ending: &Ending, run: Run) -> Resul
     let entry = entry::settle(&seen.value, &ask)?;
     let writes = step::guarded(&[], None, &entry, &Expect::Version(seen.version.clone()));
     let body = Body::Swap(Shared::new(Writes(writes)));
-    Ok(Message { run: Some(run), why: Why::StepSettle, grant: Some(*grant), epoch: None, body })
+    Ok(Message {
+        run: Some(run),
+        why: Why::StepSettle,
+        grant: Some(*grant),
+        epoch: None,
+        so_far: Progress::default(),
+        body,
+    })
 }

@@ -77,7 +77,18 @@ pub struct Message {
     pub grant: Option<Grant>,
     /// By which epoch of the store it was decided, if it asks for a grant.
     pub epoch: Option<u8>,
+    /// What of it was made, on a store that makes one change after another.
+    pub so_far: Progress,
     pub body: Body,
+}
+
+/// The changes of a swap that were made, while others are to follow.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Progress {
+    /// The version of each.
+    pub versions: Vec<i64>,
+    /// Ticks since the first of them.
+    pub age: u64,
 }
 
 /// What a claim will be once it is written.
@@ -291,8 +302,12 @@ impl Worker {
             }
             Phase::Claiming { step, unanswered } => {
                 unanswered.as_mut().map(older);
-                if let Step::Answered { age, .. } = step {
-                    older(age);
+                match step {
+                    Step::Answered { age, .. } => older(age),
+                    Step::Sent { message, .. } if !message.so_far.versions.is_empty() => {
+                        older(&mut message.so_far.age);
+                    }
+                    _ => {}
                 }
             }
             Phase::Ending { .. } | Phase::Between | Phase::LettingGo { .. } => {}

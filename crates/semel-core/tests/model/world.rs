@@ -10,6 +10,7 @@ use semel_core::token::{Fence, Grant};
 
 use super::config::Config;
 use super::facts::{Fact, Facts};
+use super::in_order::Took;
 use super::requests::{Outcome, made_by, release, settle};
 use super::shared::{Shared, hash_of};
 use super::sink::Flight;
@@ -18,8 +19,8 @@ use super::store::{
 };
 use super::walk::{Truth, Walk};
 use super::worker::{
-    Active, Beat, Effect, Held, Made, Message, Phase, Pledge, Role, Run, Step, Why, Worker, nonce_of,
-    owner_of, plan_of, run_of,
+    Active, Beat, Effect, Held, Made, Message, Phase, Pledge, Progress, Role, Run, Step, Why, Worker,
+    nonce_of, owner_of, plan_of, run_of,
 };
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -60,7 +61,7 @@ pub struct World {
 impl World {
     pub fn new(config: &Config) -> World {
         World {
-            store: Store { timeline: config.timeline, ..Store::default() },
+            store: Store { timeline: config.timeline, changes: config.changes, ..Store::default() },
             replica: None,
             workers: config.roles.iter().map(|_| Worker { begun: 0, active: None }).collect(),
             late: Vec::new(),
@@ -121,8 +122,8 @@ impl World {
         let (store, replica) = (&self.store, &self.replica);
         // what is refused now may be taken once the store has fallen back
         let may_take = |message: &Message| {
-            let replica = replica.as_ref().is_some_and(|replica| replica.may_take(&message.body));
-            replica || (store.is_decided_by(message.epoch) && store.may_take(&message.body))
+            let replica = replica.as_ref().is_some_and(|replica| replica.may_take(message));
+            replica || (store.is_decided_by(message.epoch) && store.may_take(message))
         };
         self.late.retain(may_take);
         if self.late.len() > 1 {
@@ -145,7 +146,8 @@ impl World {
             if let Some(step) = worker.step_mut()
                 && matches!(step, Step::Sent { message, .. } if !may_take(message))
             {
-                *step = Step::Look;
+                let Step::Sent { message, .. } = std::mem::replace(step, Step::Look) else { continue };
+                worker.note_half(&message);
             }
             if let Some(Phase::Claiming { step: Step::Look, unanswered: None }) =
                 worker.active.as_ref().map(|a| &a.phase)
@@ -221,7 +223,8 @@ impl World {
         let epoch = Some(self.store.epoch);
         let send = |why, writes: Vec<Write>, pledge| {
             let body = Body::Swap(Shared::new(Writes(writes)));
-            let message = Message { run: Some(run), why, grant: None, epoch, body };
+            let message =
+                Message { run: Some(run), why, grant: None, epoch, so_far: Progress::default(), body };
             Some(Phase::Claiming { step: Step::Sent { message, pledge }, unanswered })
         };
         let phase = match claim::claim(&view, &ask) {
@@ -330,13 +333,17 @@ impl World {
 
     /// The store takes what a worker sent and awaits. A refusal, and the end of a run, are known at once.
     pub fn apply(&mut self, w: usize) -> Option<()> {
-        let Step::Sent { message, pledge } = self.workers[w].step()?.clone() else { return None };
-        match (self.take(&message), pledge) {
-            (None, _) => *self.workers[w].step_mut()? = Step::Look,
-            (Some(made), Some(pledge)) => {
-                *self.workers[w].step_mut()? = Step::Answered { pledge, made, age: 0 }
+        let Step::Sent { mut message, pledge } = self.workers[w].step()?.clone() else { return None };
+        match (self.take_next(&mut message), pledge) {
+            (Took::Nothing, _) => {
+                self.workers[w].note_half(&message);
+                *self.workers[w].step_mut()? = Step::Look;
             }
-            (Some(_), None) => self.workers[w].conclude(),
+            (Took::Some, pledge) => *self.workers[w].step_mut()? = Step::Sent { message, pledge },
+            (Took::All(made), Some(pledge)) => {
+                *self.workers[w].step_mut()? = Step::Answered { pledge, made, age: message.so_far.age }
+            }
+            (Took::All(_), None) => self.workers[w].conclude(),
         }
         Some(())
     }
@@ -361,20 +368,25 @@ impl World {
             Body::Swap(writes) => self.store.swap(&writes.0).map(|versions| made_by(&writes.0, &versions)),
         };
         if made.is_some() {
-            if message.why == Why::Settle {
-                let sender = self.workers.iter_mut().filter_map(|w| w.active.as_mut());
-                for active in sender.filter(|active| Some(active.run) == message.run) {
-                    if let Phase::Ending { applied, .. } = &mut active.phase {
-                        *applied = true;
-                    }
-                }
-            }
-            if message.why == Why::StepSettle {
-                self.step_was_settled(message);
-            }
+            self.note_settled(message);
             self.judge(&before, message);
         }
         made
+    }
+
+    /// An outcome is on record, whether or not its sender hears of it.
+    pub fn note_settled(&mut self, message: &Message) {
+        if message.why == Why::Settle {
+            let sender = self.workers.iter_mut().filter_map(|w| w.active.as_mut());
+            for active in sender.filter(|active| Some(active.run) == message.run) {
+                if let Phase::Ending { applied, .. } = &mut active.phase {
+                    *applied = true;
+                }
+            }
+        }
+        if message.why == Why::StepSettle {
+            self.step_was_settled(message);
+        }
     }
 
     pub fn deliver(&mut self, config: &Config, w: usize) -> Option<()> {
@@ -399,7 +411,7 @@ impl World {
         let abandoned = self.workers[w].abandoned();
         let step = self.workers[w].step_mut()?;
         let age = match step {
-            Step::Sent { .. } => 0,
+            Step::Sent { message, .. } => message.so_far.age,
             Step::Answered { age, .. } => *age,
             Step::Look => return None,
         };
@@ -438,7 +450,14 @@ impl World {
         };
         let held = self.workers[w].held_mut()?;
         let body = Body::Touch { resource, version };
-        let message = Message { run: Some(run), why: Why::Renew, grant: Some(grant), epoch: None, body };
+        let message = Message {
+            run: Some(run),
+            why: Why::Renew,
+            grant: Some(grant),
+            epoch: None,
+            so_far: Progress::default(),
+            body,
+        };
         held.beat = Some(Beat::Sent(message));
         Some(())
     }
@@ -554,7 +573,14 @@ impl World {
         let (entry, expect, guards) = claim::verdict(&view, seen, verdict, None).ok()?;
         let writes = guards.into_iter().map(Write::Guard).chain([Write::Entry { entry, expect }]);
         let body = Body::Swap(Shared::new(Writes(writes.collect())));
-        self.person = Some(Message { run: None, why: Why::Verdict, grant: None, epoch: None, body });
+        self.person = Some(Message {
+            run: None,
+            why: Why::Verdict,
+            grant: None,
+            epoch: None,
+            so_far: Progress::default(),
+            body,
+        });
         Some(())
     }
 }

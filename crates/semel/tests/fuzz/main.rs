@@ -77,9 +77,10 @@ fn stores() {
         let before = host.rsplit_once('@').map_or("", |(before, _)| before);
         // a name is no secret; what NATS is given alone is a token
         let (name, password) = before.split_once(':').unwrap_or((before, ""));
-        if password.contains(SECRET) && !name.contains(SECRET)
-            || text.starts_with("nats:") && before.contains(SECRET)
-        {
+        let is_secret = password.contains(SECRET) && !name.contains(SECRET)
+            || text.starts_with("nats:") && before.contains(SECRET);
+        // who writes it into a host or a folder as well has told it
+        if is_secret && text.matches(SECRET).count() == 1 {
             assert!(!told.contains(SECRET), "{told}");
         }
     });

@@ -71,18 +71,18 @@ pub(crate) struct Outcome {
     pub(crate) broken: Vec<String>,
     /// Islands whose check was given up.
     pub(crate) too_long: Vec<String>,
+    /// Islands at whose end nobody could look: what is not seen is not checked.
+    pub(crate) unseen: Vec<String>,
+    /// Where nothing went wrong, nothing was shown: what such a run missed.
+    pub(crate) untried: Vec<String>,
 }
 
 impl Outcome {
     pub(crate) fn holds(&self) {
         println!("{}", self.line);
-        let all: Vec<&String> = self.broken.iter().chain(&self.too_long).take(3).collect();
-        assert!(
-            all.is_empty(),
-            "{}\n{}",
-            self.line,
-            all.iter().map(|text| text.as_str()).collect::<String>()
-        );
+        let all = [&self.broken, &self.too_long, &self.unseen, &self.untried].into_iter().flatten();
+        let all: Vec<&str> = all.take(3).map(String::as_str).collect();
+        assert!(all.is_empty(), "{}\n{}", self.line, all.concat());
     }
 }
 
@@ -90,6 +90,7 @@ enum Checked {
     Fits,
     Broken(String),
     TooLong(String),
+    Unseen(String),
 }
 
 impl Arena {
@@ -109,6 +110,7 @@ impl Arena {
         let mut outcome = Outcome::default();
         // a first use may take longer than any other: a schema is made, a service is asked to prove itself
         runtime.block_on(first_uses(&self.handles));
+        let dealt = self.deck.iter().map(|card| card.name).collect::<Vec<_>>();
         let nemesis = Nemesis::start(self.deck, chance.split(), Arc::clone(&tally));
         let promise = match self.handles[0].swaps() {
             Swaps::Whole => Promise::Whole,
@@ -119,7 +121,7 @@ impl Arena {
         let count = |counter: &AtomicU64| counter.load(Ordering::SeqCst);
         outcome.line = format!(
             "{}: {} calls on {islands} islands in {:.1} s: {} refused, {} unknown, {} cancelled, {} unavailable; faults: {}; \
-             {} islands fit no order, {} took too long; SEMEL_SEED={seed}",
+             {} islands fit no order, {} took too long, {} were not seen at their end; SEMEL_SEED={seed}",
             self.name,
             tally.answered(),
             begun.elapsed().as_secs_f64(),
@@ -130,7 +132,11 @@ impl Arena {
             told(&faults),
             outcome.broken.len(),
             outcome.too_long.len(),
+            outcome.unseen.len(),
         );
+        if calls >= CALLS {
+            outcome.untried = untried(&dealt, &faults, count(&tally.unknown));
+        }
         // handles whose verbs still wait for something end with their runtime
         runtime.shutdown_background();
         outcome
@@ -140,6 +146,23 @@ impl Arena {
 fn told(faults: &BTreeMap<&'static str, u64>) -> String {
     let all: Vec<String> = faults.iter().map(|(name, times)| format!("{times} {name}")).collect();
     if all.is_empty() { "none".to_owned() } else { all.join(", ") }
+}
+
+/// Over so many calls every kind of fault comes, and some of them leave a call without an answer.
+pub(crate) fn untried(
+    dealt: &[&'static str],
+    faults: &BTreeMap<&'static str, u64>,
+    unknown: u64,
+) -> Vec<String> {
+    let mut missing: Vec<String> = dealt
+        .iter()
+        .filter(|name| !faults.contains_key(*name))
+        .map(|name| format!("there were no {name}\n"))
+        .collect();
+    if !dealt.is_empty() && unknown == 0 {
+        missing.push("no answer was unknown\n".to_owned());
+    }
+    missing
 }
 
 /// Each handle writes until it is answered.
@@ -181,6 +204,7 @@ async fn islands(
             Checked::Fits => {}
             Checked::Broken(why) => outcome.broken.push(why),
             Checked::TooLong(why) => outcome.too_long.push(why),
+            Checked::Unseen(why) => outcome.unseen.push(why),
         }
         let unavailable = tally.unavailable.load(Ordering::SeqCst);
         assert!(
@@ -212,17 +236,19 @@ async fn island(
     for client in playing {
         client.await.unwrap();
     }
-    Client::new(clients, &island, sound, chance.split()).look().await;
-    tokio::task::spawn_blocking(move || verdict(number, &island, promise)).await.unwrap()
+    let seen = Client::new(clients, &island, sound, chance.split()).look().await;
+    tokio::task::spawn_blocking(move || verdict(number, &island, promise, seen)).await.unwrap()
 }
 
-fn verdict(number: u64, island: &Island, promise: Promise) -> Checked {
+/// `seen`: somebody looked at its end.
+fn verdict(number: u64, island: &Island, promise: Promise, seen: bool) -> Checked {
     let (calls, wrong) = island.recorded();
     let text = |why: &str| format!("island {number}: {why}\n{}", history::told(&calls));
     if let Some(wrong) = wrong.first() {
         return Checked::Broken(text(wrong));
     }
     match spec::check(&history::steps(&calls, promise)) {
+        Verdict::Fits if !seen => Checked::Unseen(text("nobody could look at its end")),
         Verdict::Fits => Checked::Fits,
         Verdict::FitsNoOrder => Checked::Broken(text("its answers fit no order")),
         Verdict::TooLong => Checked::TooLong(text("the check took too long")),

@@ -1,6 +1,6 @@
 //! The checker says no to what is broken: stores that are broken on purpose, and histories made by hand.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -10,7 +10,7 @@ use semel::store::memory::Memory;
 use semel::store::{Change, Durability, Loaded, Pending, Record, Store, StoreError};
 use tokio::task::yield_now;
 
-use crate::arena::Arena;
+use crate::arena::{Arena, Outcome, untried};
 use crate::history::{Answer, Call, Promise, steps};
 use crate::local::Yielding;
 use crate::spec::{Act, Asked, NEVER, Part, Said, Verdict, Want, Write, check, check_within};
@@ -34,6 +34,8 @@ enum Wrong {
     FalseRefusals,
     /// A load reads one record after the other.
     TornLoads,
+    /// It takes what comes, and no load is answered.
+    Silent,
 }
 
 #[derive(Debug)]
@@ -50,6 +52,9 @@ impl Broken {
     }
 
     async fn load_wrongly(&self, keys: &[RecordKey]) -> Result<Loaded, StoreError> {
+        if self.wrong == Wrong::Silent {
+            return Err(StoreError::Unavailable("it says nothing".to_owned()));
+        }
         if self.wrong == Wrong::TornLoads {
             let mut records = Vec::new();
             for key in keys {
@@ -150,8 +155,8 @@ impl Store for Broken {
     }
 }
 
-/// How many islands fit no order.
-fn broken(name: &'static str, wrong: Wrong) -> usize {
+/// What comes of so many calls of a store that does this wrong.
+fn outcome(name: &'static str, wrong: Wrong, calls: u64) -> Outcome {
     let memory = Memory::new();
     let handle = |_| {
         let sound = memory.clone();
@@ -159,8 +164,14 @@ fn broken(name: &'static str, wrong: Wrong) -> usize {
         Arc::new(Yielding(broken)) as Arc<dyn Store>
     };
     let handles = (0..4).map(handle).collect();
-    let outcome = Arena { name, handles, deck: Vec::new() }.run_for(3_000);
+    let outcome = Arena { name, handles, deck: Vec::new() }.run_for(calls);
     println!("{}", outcome.line);
+    outcome
+}
+
+/// How many islands fit no order.
+fn broken(name: &'static str, wrong: Wrong) -> usize {
+    let outcome = outcome(name, wrong, 3_000);
     assert!(outcome.too_long.is_empty(), "{}", outcome.too_long[0]);
     outcome.broken.len()
 }
@@ -180,6 +191,21 @@ fn a_store_that_is_broken_on_purpose_is_found_out() {
         let found = (0..TRIES).any(|_| broken(name, wrong) > 0);
         assert!(found, "{name} pass for linearizable");
     }
+}
+
+#[test]
+fn what_nobody_could_look_at_is_not_passed() {
+    let outcome = outcome("silent", Wrong::Silent, 1);
+    assert!(outcome.broken.is_empty() && !outcome.unseen.is_empty(), "{}", outcome.line);
+}
+
+#[test]
+fn a_run_without_its_faults_is_not_passed() {
+    let faults = BTreeMap::from([("cuts", 3)]);
+    assert_eq!(untried(&["cuts"], &faults, 1), [""; 0]);
+    assert_eq!(untried(&["cuts", "kills"], &faults, 1), ["there were no kills\n"]);
+    assert_eq!(untried(&["cuts"], &faults, 0), ["no answer was unknown\n"]);
+    assert_eq!(untried(&[], &BTreeMap::new(), 0), [""; 0], "the store in memory meets none");
 }
 
 fn write(number: u32) -> Write {

@@ -22,7 +22,7 @@ type Act = Box<dyn FnMut(&mut Chance) + Send>;
 
 /// A fault: it begins and, if it lasts, ends within the call.
 pub(crate) struct Card {
-    name: &'static str,
+    pub(crate) name: &'static str,
     /// How often it is in the deck.
     times: u32,
     act: Act,

@@ -12,9 +12,14 @@
 //! forgotten; a request that is late is sent when it arrives. Time passes as told: a tick is an hour, by which the
 //! store's clock is moved (`places.rs`).
 //!
-//! Not replayed: clocks that are set back (no real clock here runs on a lease that is younger than its start) and failovers.
+//! A failover is a copy of the SQLite database that is put back.
+//!
+//! Not replayed: clocks that are set back (no real clock here runs on a lease that is younger than its start), failovers of a
+//! store that knows its epoch (`store_postgres` has a real one), and slots that pass without a run (`tests/year`).
+//!
+//! `SEMEL_ROUNDS` says how many paths there are of each kind, `SEMEL_SEED` the seed of the first: `cargo xtask torture replay`.
 //! What the engine does between its requests has tests of its own; here its looks and its changes are its own.
-#![cfg(all(feature = "dir", feature = "sqlite"))]
+#![cfg(all(feature = "dir", feature = "sqlite", feature = "postgres"))]
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -39,8 +44,9 @@ use model::items::Items;
 use model::store::{Changes, Timeline};
 use model::worker::Role;
 use paths::{Replayed, replay};
-use places::{InDir, InMemory, InSqlite, Place};
+use places::{InDir, InMemory, InPostgres, InSqlite, Pg, Place};
 use semel_core::policy::OnLost;
+use semel_testkit::rounds;
 
 const A: Role = Role { key: Some(0), then: None, resources: &[0], host: "one" };
 const B: Role = Role { key: Some(1), host: "two", ..A };
@@ -71,15 +77,30 @@ const RUNS: Config = Config {
     step_on_lost: OnLost::Hold,
     failovers: 0,
     timeline: Timeline::Unknown,
+    changes: Changes::AllOrNothing,
 };
 
-const RUN_CONFIGS: [Config; 5] = [
+const RUN_CONFIGS: [Config; 6] = [
     RUNS,
     Config { name: "runs, held", on_lost: OnLost::Hold, ..RUNS },
     Config { name: "runs of two resources, in a row", roles: &[ROW, EITHER, B], resources: 2, ..RUNS },
     Config { name: "runs with steps", roles: &[A, EITHER], resources: 2, steps: 2, ..RUNS },
     Config { name: "leases of scripts", roles: &[SCRIPT, SCRIPT, A], ..RUNS },
+    Config {
+        name: "runs with steps, in order",
+        changes: Changes::OneAfterAnother,
+        roles: &[A, A],
+        steps: 2,
+        ..RUNS
+    },
 ];
+
+/// On a store that comes back as it once was. Its clock is not set: a copy has none of its own.
+const FALLING: Config =
+    Config { name: "runs, and a copy that is restored", failovers: 6, forward: 0, ..RUNS };
+
+const FALLING_CONFIGS: [Config; 2] =
+    [FALLING, Config { name: "steps, and a copy that is restored", roles: &[A, A], steps: 2, ..FALLING }];
 
 const BATCH: Items = Items {
     name: "items",
@@ -113,51 +134,76 @@ const BATCH_CONFIGS: [Items; 3] = [
 /// Steps of a path.
 const STEPS: usize = 120;
 
-async fn all<M: Replayed>(models: &[M], paths: u64, place: fn() -> Box<dyn Place>) {
+/// The seed of the first path.
+fn first() -> u64 {
+    std::env::var("SEMEL_SEED").map_or(0, |text| text.parse().expect("SEMEL_SEED is a number"))
+}
+
+async fn all<M: Replayed>(models: &[M], paths: u64, place: impl Fn() -> Box<dyn Place>) -> paths::Tally {
+    let (first, paths) = (first(), rounds(paths));
     let mut in_all = paths::Tally::default();
     for model in models {
         let mut tally = paths::Tally::default();
-        for seed in 0..paths {
+        for seed in first..first + paths {
             let place = place();
             match replay(model, seed, STEPS, &*place).await {
                 Ok(path) => tally.add(path),
-                Err(why) => panic!("{}, seed {seed}: {why}", model.name()),
+                Err(why) => panic!("{}, SEMEL_SEED={seed}: {why}", model.name()),
             }
         }
-        println!("{}: {paths} paths, {tally:?}", model.name());
+        println!("{}: {paths} paths from seed {first} on, {tally:?}", model.name());
         in_all.add(tally);
     }
     assert!(in_all.made > 0 && in_all.refused > 0 && in_all.touched > 0, "{in_all:?}");
+    in_all
 }
 
 #[tokio::test]
 async fn runs_on_memory_are_as_the_model_says() {
-    all(&RUN_CONFIGS, 25, || Box::new(InMemory::new()) as Box<dyn Place>).await;
+    all(&RUN_CONFIGS, 25, || Box::new(InMemory::new())).await;
 }
 
 #[tokio::test]
 async fn items_on_memory_are_as_the_model_says() {
-    all(&BATCH_CONFIGS, 25, || Box::new(InMemory::new()) as Box<dyn Place>).await;
+    all(&BATCH_CONFIGS, 25, || Box::new(InMemory::new())).await;
 }
 
 #[tokio::test]
 async fn runs_on_sqlite_are_as_the_model_says() {
-    all(&RUN_CONFIGS, 6, || Box::new(InSqlite::new()) as Box<dyn Place>).await;
+    all(&RUN_CONFIGS, 6, || Box::new(InSqlite::new())).await;
 }
 
 #[tokio::test]
 async fn items_on_sqlite_are_as_the_model_says() {
-    all(&BATCH_CONFIGS, 6, || Box::new(InSqlite::new()) as Box<dyn Place>).await;
+    all(&BATCH_CONFIGS, 6, || Box::new(InSqlite::new())).await;
+}
+
+#[tokio::test]
+async fn runs_on_sqlite_that_falls_back_are_as_the_model_says() {
+    let tally = all(&FALLING_CONFIGS, 10, || Box::new(InSqlite::new())).await;
+    assert!(tally.falls > 0, "{tally:?}");
 }
 
 #[tokio::test]
 async fn runs_on_a_directory_are_as_the_model_says() {
-    all(&RUN_CONFIGS, 6, || Box::new(InDir::new()) as Box<dyn Place>).await;
+    all(&RUN_CONFIGS, 6, || Box::new(InDir::new())).await;
 }
 
 #[tokio::test]
 async fn items_on_a_directory_are_as_the_model_says() {
-    all(&BATCH_CONFIGS, 6, || Box::new(InDir::new()) as Box<dyn Place>).await;
+    all(&BATCH_CONFIGS, 6, || Box::new(InDir::new())).await;
+}
+
+#[tokio::test]
+async fn runs_on_postgresql_are_as_the_model_says() {
+    let pg = Arc::new(Pg::start());
+    all(&RUN_CONFIGS, 2, || Box::new(InPostgres::new(&pg))).await;
+}
+
+#[tokio::test]
+async fn items_on_postgresql_are_as_the_model_says() {
+    let pg = Arc::new(Pg::start());
+    all(&BATCH_CONFIGS, 2, || Box::new(InPostgres::new(&pg))).await;
 }
 
 /// A store that is broken so is found out by some path.
@@ -171,7 +217,7 @@ async fn is_found_out(flaw: Flaw) {
             found.extend(differs(items, seed, flaw).await);
         }
     }
-    println!("{flaw:?}: {} of {} paths", found.len(), 8 * SEEDS_OF_CONTROLS);
+    println!("{flaw:?}: {} of {} paths", found.len(), 9 * SEEDS_OF_CONTROLS);
     println!("{:.400}", found.first().map_or("", String::as_str));
     assert!(!found.is_empty(), "{flaw:?} was not found out");
 }

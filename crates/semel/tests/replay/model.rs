@@ -8,6 +8,8 @@ pub mod config;
 pub mod facts;
 #[path = "../../../semel-core/tests/model/failover.rs"]
 pub mod failover;
+#[path = "../../../semel-core/tests/model/in_order.rs"]
+pub mod in_order;
 #[path = "../../../semel-core/tests/model/items.rs"]
 pub mod items;
 #[path = "../../../semel-core/tests/model/requests.rs"]

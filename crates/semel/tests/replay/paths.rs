@@ -45,6 +45,16 @@ pub struct Tally {
     pub touched: usize,
     pub refused: usize,
     pub looks: usize,
+    pub falls: usize,
+}
+
+/// What becomes of a store that is not asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fall {
+    /// What comes after this does not reach the copy of it.
+    LeaveBehind,
+    /// It comes back as the copy has it.
+    Back,
 }
 
 impl Tally {
@@ -54,6 +64,7 @@ impl Tally {
         self.touched += other.touched;
         self.refused += other.refused;
         self.looks += other.looks;
+        self.falls += other.falls;
     }
 }
 
@@ -71,6 +82,10 @@ pub trait Replayed: Model<State: Clone + Debug, Action: Clone + Debug> {
     fn name(&self) -> &'static str;
     /// How many ticks this step lets pass on the store's clock.
     fn passes(&self, action: &Self::Action) -> u32;
+    /// Does this step make a copy of the store, or put one back?
+    fn falls(&self, _: &Self::Action) -> Option<Fall> {
+        None
+    }
     /// The records of the model.
     fn records(&self, state: &Self::State) -> Vec<Wanted>;
     /// Are they the same, but for what the last step was?
@@ -118,6 +133,14 @@ pub async fn replay<M: Replayed>(
         match model.passes(&action) {
             0 => {}
             ticks => place.pass(ticks),
+        }
+        match model.falls(&action) {
+            None => {}
+            Some(Fall::LeaveBehind) => place.leave_behind(),
+            Some(Fall::Back) => {
+                tally.falls += 1;
+                place.fall_back();
+            }
         }
         mirror.compare(model.records(&next)).await.map_err(failed)?;
         // whoever looks in vain has done nothing
@@ -178,6 +201,14 @@ impl Replayed for Config {
             Action::Tick => 1,
             Action::StoreClockForward => u32::from(self.forward_by),
             _ => 0,
+        }
+    }
+
+    fn falls(&self, action: &Action) -> Option<Fall> {
+        match action {
+            Action::ReplicaFallsBehind => Some(Fall::LeaveBehind),
+            Action::Failover => Some(Fall::Back),
+            _ => None,
         }
     }
 

@@ -6,14 +6,16 @@
 use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use semel::clock::{Clock, Moment};
-use semel::store::Store;
 use semel::store::dir::Dir;
 use semel::store::memory::Memory;
 use semel::store::sqlite::Sqlite;
+use semel::store::{Settings, Store, open};
+use semel_testkit::PgServer;
 use tempfile::TempDir;
 
 /// What a tick of the model is.
@@ -26,6 +28,14 @@ pub trait Place {
     fn store(&self) -> Arc<dyn Store>;
     /// So many ticks pass.
     fn pass(&self, ticks: u32);
+    /// Make a copy of it.
+    fn leave_behind(&self) {
+        unreachable!("it has no copy");
+    }
+    /// Put the copy back, as whoever restores one does.
+    fn fall_back(&self) {
+        unreachable!("it has no copy");
+    }
 }
 
 /// A clock that goes only when it is told to.
@@ -89,6 +99,15 @@ impl InSqlite {
         let path = folder.path().join("ledger.db");
         InSqlite { store: Arc::new(Sqlite::open(&path).unwrap()), path, _folder: folder }
     }
+
+    /// A connection that sees the copy too.
+    fn connect(&self) -> rusqlite::Connection {
+        let connection = rusqlite::Connection::open(&self.path).unwrap();
+        connection.busy_timeout(Duration::from_secs(10)).unwrap();
+        let copy = self.path.with_extension("copy");
+        connection.execute("ATTACH ?1 AS copy", [copy.to_str().unwrap()]).unwrap();
+        connection
+    }
 }
 
 impl Place for InSqlite {
@@ -98,10 +117,92 @@ impl Place for InSqlite {
 
     fn pass(&self, ticks: u32) {
         let passed_ns = i64::try_from((TICK * ticks).as_nanos()).unwrap();
-        let connection = rusqlite::Connection::open(&self.path).unwrap();
-        connection.busy_timeout(Duration::from_secs(10)).unwrap();
-        let moved = "UPDATE records SET touched_ns = touched_ns - ?1 WHERE touched_ns IS NOT NULL";
-        connection.execute(moved, [passed_ns]).unwrap();
+        let connection = self.connect();
+        let is_there = "SELECT count(*) FROM copy.sqlite_schema WHERE name = 'records'";
+        let copied: i64 = connection.query_row(is_there, [], |row| row.get(0)).unwrap();
+        for table in ["main", "copy"].iter().take(1 + usize::try_from(copied).unwrap()) {
+            let moved = format!(
+                "UPDATE {table}.records SET touched_ns = touched_ns - ?1 WHERE touched_ns IS NOT NULL"
+            );
+            connection.execute(&moved, [passed_ns]).unwrap();
+        }
+    }
+
+    fn leave_behind(&self) {
+        let copy =
+            "DROP TABLE IF EXISTS copy.records; CREATE TABLE copy.records AS SELECT * FROM main.records";
+        self.connect().execute_batch(copy).unwrap();
+    }
+
+    fn fall_back(&self) {
+        let restore = "BEGIN IMMEDIATE; DELETE FROM main.records; INSERT INTO main.records SELECT * FROM copy.records; \
+             DROP TABLE copy.records; COMMIT";
+        self.connect().execute_batch(restore).unwrap();
+    }
+}
+
+/// A server for all paths, and who sets its clocks. Nothing is killed here, so nothing needs to be on disk.
+pub struct Pg {
+    server: PgServer,
+    orders: mpsc::Sender<(String, mpsc::Sender<()>)>,
+}
+
+impl Pg {
+    pub fn start() -> Pg {
+        let server = PgServer::start_with(&["fsync=off"]);
+        let (orders, taken) = mpsc::channel::<(String, mpsc::Sender<()>)>();
+        let url = server.url();
+        std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(async {
+                let (client, connection) =
+                    tokio_postgres::connect(&url, tokio_postgres::NoTls).await.unwrap();
+                tokio::spawn(connection);
+                for (sql, done) in taken {
+                    client.batch_execute(&sql).await.unwrap();
+                    done.send(()).unwrap();
+                }
+            });
+        });
+        Pg { server, orders }
+    }
+
+    fn ask(&self, sql: String) {
+        let (done, is_done) = mpsc::channel();
+        self.orders.send((sql, done)).unwrap();
+        is_done.recv().unwrap();
+    }
+}
+
+/// A schema of its own on that server.
+pub struct InPostgres {
+    store: Arc<dyn Store>,
+    schema: String,
+    pg: Arc<Pg>,
+}
+
+impl InPostgres {
+    pub fn new(pg: &Arc<Pg>) -> InPostgres {
+        static PATHS: AtomicU32 = AtomicU32::new(0);
+        let schema = format!("path{}", PATHS.fetch_add(1, Ordering::Relaxed));
+        let url = format!("{}?schema={schema}", pg.server.url());
+        let store = open(&url, &Settings::default()).unwrap();
+        InPostgres { store, schema, pg: Arc::clone(pg) }
+    }
+}
+
+impl Place for InPostgres {
+    fn store(&self) -> Arc<dyn Store> {
+        Arc::clone(&self.store)
+    }
+
+    fn pass(&self, ticks: u32) {
+        // there is no table before the first verb
+        let schema = &self.schema;
+        self.pg.ask(format!(
+            "DO $$ BEGIN IF to_regclass('{schema}.records') IS NOT NULL THEN \
+             UPDATE {schema}.records SET expires = expires - interval '{ticks} hours'; END IF; END $$"
+        ));
     }
 }
 
@@ -115,7 +216,7 @@ impl InDir {
     pub fn new() -> InDir {
         let folder = folder();
         let path = folder.path().join("store");
-        let store = Arc::new(Dir::open(&path, &semel::store::Settings::default()).unwrap());
+        let store = Arc::new(Dir::open(&path, &Settings::default()).unwrap());
         InDir { store, path, _folder: folder }
     }
 }

@@ -34,6 +34,12 @@ impl Actor {
         self.child.try_wait()
     }
 
+    /// Was it itself killed? A run whose command was killed says the same by its exit code.
+    pub(super) fn was_killed(&mut self) -> io::Result<bool> {
+        use std::os::unix::process::ExitStatusExt;
+        Ok(self.ended()?.and_then(|status| status.signal()) == Some(libc::SIGKILL))
+    }
+
     /// The last line that it said: the command's own, if it said anything.
     pub(super) fn said(&self) -> String {
         let text = fs::read(&self.err).unwrap_or_default();
@@ -55,15 +61,23 @@ impl Actor {
         }
     }
 
-    /// To what it runs, not to itself and its keeper.
+    /// To what it runs, not to Semel and its keepers.
     pub(super) fn signal_command(&self, signo: i32) {
-        let me = self.child.id().cast_signed();
-        let is_keeper = |pid: i32| {
+        self.command().into_iter().for_each(|pid| send(pid, signo));
+    }
+
+    /// Is anything of the command alive?
+    pub(super) fn runs_its_command(&self) -> bool {
+        !self.command().is_empty()
+    }
+
+    fn command(&self) -> Vec<i32> {
+        let is_semel = |pid: &i32| {
             fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.starts_with("semel"))
         };
-        for pid in carrying(&self.mark).into_iter().filter(|pid| *pid != me && !is_keeper(*pid)) {
-            send(pid, signo);
-        }
+        let mut alive = carrying(&self.mark);
+        alive.retain(|pid| !is_semel(pid));
+        alive
     }
 
     /// End all of it, as a power cut would.

@@ -6,6 +6,7 @@ use serde_json::json;
 use super::ChaosArgs;
 use super::boundary::Boundary;
 use crate::args::Common;
+use crate::exit;
 use crate::out::{Voice, print, print_json};
 
 /// What a round came to.
@@ -18,7 +19,7 @@ pub(super) enum Verdict {
     InDoubt,
     /// It was fired again and again, and failed by itself.
     Unfinished,
-    /// The command had ended before the crash.
+    /// The command had ended before the crash, however early it came.
     Missed,
 }
 
@@ -62,6 +63,12 @@ impl Counts {
     fn is_clean(&self) -> bool {
         self.doubled + self.lost + self.unfinished == 0
     }
+
+    /// Where every round was missed nothing was shown.
+    fn was_hit(&self) -> bool {
+        let Counts { once, doubled, lost, in_doubt, unfinished, missed: _ } = self;
+        once + doubled + lost + in_doubt + unfinished > 0
+    }
 }
 
 /// What an undisturbed run told.
@@ -98,20 +105,33 @@ impl Report {
 
     /// How often the command will be run: said before it is.
     pub(super) fn begin(&self, voice: &Voice, all: &[Boundary]) {
-        let (semel, plain) = all
-            .iter()
-            .map(|at| at.starts())
-            .fold((1, 1), |a, b| (a.0 + b.0 * self.rounds, a.1 + b.1 * self.rounds));
-        let starts = if self.no_plain { semel } else { semel + plain };
+        // undisturbed once, with Semel and without it
+        let starts = self.starts(all) + if self.no_plain { 1 } else { 2 };
         let Report { seed, rounds, .. } = self;
         voice.outcome(|| json!({ "kind": "begin", "starts": starts, "rounds": rounds, "seed": seed }));
         if !voice.json {
             voice.say(&format!(
                 "the command is really run, with all its effects: up to {starts} times, more only where it fails by itself \
-                 ({} boundaries, {rounds} rounds each, seed {seed})",
+                 or ends before it is hit ({} boundaries, {rounds} rounds each, seed {seed})",
                 all.len()
             ));
         }
+    }
+
+    /// It uses steps: how often it will be run for their boundaries.
+    pub(super) fn more(&self, voice: &Voice, steps: &[Boundary]) {
+        let starts = self.starts(steps);
+        voice.outcome(|| json!({ "kind": "steps", "starts": starts }));
+        if !voice.json {
+            let many = steps.len();
+            voice.say(&format!("the command uses steps: {many} more boundaries, up to {starts} more starts"));
+        }
+    }
+
+    fn starts(&self, all: &[Boundary]) -> u32 {
+        let starts = all.iter().map(|at| at.starts());
+        let each = |(semel, plain)| if self.no_plain { semel } else { semel + plain };
+        starts.map(each).sum::<u32>() * self.rounds
     }
 
     pub(super) fn open(&mut self, boundary: Boundary) {
@@ -139,7 +159,7 @@ impl Report {
                 "kind": "boundary", "at": boundary.to_string(), "rounds": self.rounds, "semel": semel, "plain": plain,
             }));
         }
-        let line = |a: &str, b: &str, c: &str| print(format!("  {a:<16} {b:<32} {c}").trim_end());
+        let line = |a: &str, b: &str, c: &str| print(format!("  {a:<18} {b:<32} {c}").trim_end());
         if self.lines.len() == 1 {
             let counted = if self.effects { "effects" } else { "starts" };
             print(&format!("{counted} of the command, which takes {}:", crate::out::span(found.took_ms)));
@@ -150,8 +170,23 @@ impl Report {
         line(&boundary.to_string(), &semel.words(doubled), &plain);
     }
 
-    pub(super) fn is_clean(&self) -> bool {
-        self.lines.iter().all(|line| line.semel.is_clean())
+    /// Nothing was found, at boundaries that were all hit.
+    fn is_clean(&self) -> bool {
+        self.lines.iter().all(|line| line.semel.is_clean() && line.semel.was_hit())
+    }
+
+    /// What it comes to for a script.
+    pub(super) fn code(&self) -> u8 {
+        match self.lines.iter().all(|line| line.semel.is_clean()) {
+            false => exit::FOUND,
+            true if self.is_clean() => 0,
+            true => exit::CONFIG,
+        }
+    }
+
+    fn never_hit(&self) -> Vec<String> {
+        let missed = self.lines.iter().filter(|line| !line.semel.was_hit());
+        missed.map(|line| line.boundary.to_string()).collect()
     }
 
     pub(super) fn end(&self, common: &Common, found: &Found) {
@@ -166,6 +201,7 @@ impl Report {
                 "unit": found.unit, "took_ms": found.took_ms, "starts": found.starts, "clean": self.is_clean(),
                 "doubled": named(|counts| counts.doubled), "lost": named(|counts| counts.lost),
                 "in_doubt": named(|counts| counts.in_doubt), "unfinished": named(|counts| counts.unfinished),
+                "missed": named(|counts| counts.missed), "never_hit": self.never_hit(),
             }));
         }
         print("");
@@ -184,6 +220,14 @@ impl Report {
                 (300.0 / f64::from(rounds)).min(100.0)
             ));
         }
+        let never = self.never_hit();
+        if !never.is_empty() {
+            print(&format!(
+                "Nothing is known of {}: the command had always ended before the crash. Give it something that takes longer, or \
+                 leave these out with --at.",
+                never.join(", ")
+            ));
+        }
         print(&format!("The command was started {} times; repeat with --seed {}", found.starts, self.seed));
     }
 
@@ -195,7 +239,7 @@ impl Report {
         const IN_DOUBT: &str =
             "no effect doubled; a person is asked each time (a --probe could answer instead)";
         const MISSED: &str =
-            "the command had ended before the crash, which does not count; it is too short to be hit";
+            "the command had ended before the crash, which does not count; it is short, and hit by chance";
         let mut all: Vec<(&str, Vec<String>, &str)> = Vec::new();
         for Line { boundary, semel, .. } in &self.lines {
             // a second start is no surprise where the first was cut off
@@ -205,7 +249,7 @@ impl Report {
                 (semel.lost > 0, "lost", LOST),
                 (semel.unfinished > 0, "unfinished", UNFINISHED),
                 (semel.in_doubt > 0, "in doubt", IN_DOUBT),
-                (semel.missed > 0, "missed", MISSED),
+                (semel.missed > 0 && semel.was_hit(), "missed", MISSED),
             ];
             for (_, what, advice) in said.into_iter().filter(|(is_so, ..)| *is_so) {
                 match all.iter_mut().find(|(other, _, same)| *other == what && *same == advice) {
@@ -215,5 +259,29 @@ impl Report {
             }
         }
         all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn code(verdicts: &[&[Verdict]]) -> u8 {
+        let mut report = Report { seed: 1, rounds: 3, effects: true, no_plain: true, lines: Vec::new() };
+        for at in verdicts {
+            report.open(Boundary::Stall);
+            at.iter().for_each(|verdict| report.note(*verdict, None));
+        }
+        report.code()
+    }
+
+    #[test]
+    fn what_was_never_hit_is_not_clean() {
+        use Verdict::{Doubled, InDoubt, Lost, Missed, Once, Unfinished};
+        assert_eq!(code(&[&[Once, InDoubt, Missed], &[Once]]), 0);
+        assert_eq!(code(&[&[Once, Once], &[Missed, Missed]]), exit::CONFIG);
+        for found in [Doubled, Lost, Unfinished] {
+            assert_eq!(code(&[&[Once, found], &[Missed]]), exit::FOUND);
+        }
     }
 }

@@ -21,7 +21,7 @@ use crate::args::{OnLostArg, PolicyArgs};
 use crate::plan::{self, Surroundings};
 use crate::scratch::Scratch;
 use crate::trouble::Trouble;
-use crate::{exit, interrupt};
+use crate::{exit, interrupt, runtime};
 
 /// Notes the start, gives the user's own state directory back, and becomes the command.
 const START: &str = r#"echo x >> "$0"
@@ -126,6 +126,18 @@ impl<'a> Stage<'a> {
         )))
     }
 
+    /// Did the undisturbed run leave any step in the ledger?
+    pub(super) fn uses_steps(&self) -> Result<bool, Trouble> {
+        let store = plan::open_at(&self.store(), self.around)?;
+        let found = runtime()?.block_on(store.scan("step/", None, 1));
+        let found = found.map_err(|why| Trouble::config(format!("the scratch store: {why}")))?;
+        Ok(!found.is_empty())
+    }
+
+    fn store(&self) -> String {
+        format!("sqlite:{}", self.scratch.path().join("ledger.db").display())
+    }
+
     /// A crash, then fired again until it is settled.
     pub(super) fn with_semel(&mut self, boundary: Boundary, moment: Duration) -> Result<Verdict, Trouble> {
         self.round += 1;
@@ -133,13 +145,16 @@ impl<'a> Stage<'a> {
         let stall = boundary == Boundary::Stall;
         let policy = if stall { with_short_ttl(&self.args.policy) } else { self.args.policy.clone() };
         let mut first = self.semel(boundary.place(), &policy)?;
-        let mut second = None;
         let hit = match boundary {
             Boundary::DoubleFire => {
-                second = Some(self.semel(None, &policy)?);
-                true
+                let mut second = self.semel(None, &policy)?;
+                // one of them met the other: else they came one after the other
+                [self.wait(&mut first)?, self.wait(&mut second)?].contains(&exit::BUSY)
             }
-            _ if boundary.place().is_some() => self.wait(&mut first)? == exit::by_signal(libc::SIGKILL),
+            _ if boundary.place().is_some() => {
+                self.wait(&mut first)?;
+                first.was_killed().map_err(lost_sight)?
+            }
             _ => self.until_moment(&mut first, moment)?,
         };
         match boundary {
@@ -149,11 +164,8 @@ impl<'a> Stage<'a> {
             Boundary::Stall => first.signal_all(libc::SIGSTOP),
             _ => {}
         }
-        if matches!(boundary, Boundary::DoubleFire | Boundary::CommandKilled | Boundary::SemelKilled) {
+        if matches!(boundary, Boundary::CommandKilled | Boundary::SemelKilled) {
             self.wait(&mut first)?;
-        }
-        if let Some(mut second) = second {
-            self.wait(&mut second)?;
         }
         let settled = self.settle(&policy)?;
         if stall {
@@ -163,8 +175,8 @@ impl<'a> Stage<'a> {
         drop(first);
         let moved = self.count(false)? - before;
         Ok(match settled {
-            _ if !hit => Verdict::Missed,
             _ if moved > self.unit => Verdict::Doubled,
+            _ if !hit => Verdict::Missed,
             Settled::Person => Verdict::InDoubt,
             Settled::Failed => Verdict::Unfinished,
             Settled::Finished if moved < self.unit => Verdict::Lost,
@@ -263,7 +275,7 @@ impl<'a> Stage<'a> {
         let dir = self.scratch.path();
         let me = std::env::current_exe().unwrap_or_else(|_| PathBuf::from("semel"));
         let mut command = Command::new(me);
-        command.args(["run", "--store", &format!("sqlite:{}", dir.join("ledger.db").display()), "--config"]);
+        command.args(["run", "--store", &self.store(), "--config"]);
         command.arg(dir.join("semel.toml")).args(["--job", "chaos", "--if-busy", "fail"]);
         command.args(["--with", &format!("round={}", self.round)]).args(flags(policy));
         if let Some(place) = place {
@@ -339,7 +351,7 @@ impl<'a> Stage<'a> {
             self.check(begun)?;
             std::thread::sleep(PAUSE / 2);
         }
-        Ok(actor.ended().map_err(lost_sight)?.is_none())
+        Ok(actor.runs_its_command())
     }
 
     /// Somebody wants it to end, or it takes too long.

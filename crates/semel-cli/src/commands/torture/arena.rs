@@ -364,18 +364,16 @@ impl Pusher {
         self.commit(arena, &tip, effect, stale)
     }
 
-    /// `git push`, as anybody does it.
-    pub(super) fn plain_push(&self, arena: &Arena, commit: &str, branch: Branch) -> Result<GitAnswer, Fault> {
+    /// `git push`, as anybody does it, by this git of the pusher's. Its hooks are our own.
+    pub(super) fn plain_push(
+        &self,
+        arena: &Arena,
+        program: &GitProgram,
+        commit: &str,
+        branch: Branch,
+    ) -> Result<GitAnswer, Fault> {
         let to = format!("{commit}:{}", arena.name(branch));
-        Ok(self.program.run([
-            "push",
-            "--quiet",
-            "--no-verify",
-            "--no-follow-tags",
-            "--",
-            &arena.address,
-            &to,
-        ])?)
+        Ok(program.run(["push", "--quiet", "--no-follow-tags", "--", &arena.address, &to])?)
     }
 }
 
@@ -407,8 +405,9 @@ const STALLING_HOOK: &str = r#"#!/bin/sh
 const PATIENCE: Duration = Duration::from_secs(300);
 
 impl Stall {
-    pub(super) fn new(arena: &Arena, round: u32, place: Place) -> Result<Stall, Fault> {
-        let dir = arena.scratch.path().join(format!("stall-{round}"));
+    /// `name`: no other has it.
+    pub(super) fn new(arena: &Arena, name: &str, place: Place) -> Result<Stall, Fault> {
+        let dir = arena.scratch.path().join(format!("stall-{name}"));
         fs::create_dir(&dir)?;
         let fifo = CString::new(dir.join("go").as_os_str().as_bytes()).map_err(io::Error::other)?;
         // SAFETY: the name ends with a nul.

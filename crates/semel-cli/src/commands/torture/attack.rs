@@ -3,7 +3,7 @@
 use std::sync::Barrier;
 use std::thread;
 
-use semel::sink::git::{GitSinkError, Pushed};
+use semel::sink::git::{GitAnswer, GitSinkError, Pushed};
 
 use super::arena::{Arena, Branch, Fault, Pusher, Stall};
 use crate::chance::Chance;
@@ -13,10 +13,10 @@ pub(super) const PUSHERS: usize = 4;
 /// How often the loop of a script tries again.
 const TRIES: u32 = 20;
 
-/// Where a stale holder stalls.
+/// Where a stale holder stalls, whichever way it pushes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
-    /// Before it reads the fence.
+    /// Before it looks: at the fence, or whether the work is there.
     Before,
     /// After its look, before its push.
     Between,
@@ -48,6 +48,8 @@ pub(super) enum Stale {
     None,
     /// It was told that it is stale.
     Refused,
+    /// It looked after the newer holder, saw the work and pushed nothing.
+    Found,
     /// It was told anything else.
     Told,
 }
@@ -98,7 +100,7 @@ impl Attack {
             if self.is_aside() { (Branch::Aside, aside.as_str()) } else { (way.branch(), effect.as_str()) };
         match (self, way) {
             (Attack::Stale { place, .. }, Way::Fenced) => fenced_stale(arena, round, *place, &effect, newer),
-            (Attack::Stale { .. }, Way::Plain) => plain_stale(arena, &effect, newer),
+            (Attack::Stale { place, .. }, Way::Plain) => plain_stale(arena, round, *place, &effect, newer),
             (Attack::Race { pushers }, Way::Fenced) => fenced_race(arena, round, *pushers, &effect),
             (Attack::Race { pushers }, Way::Plain) => plain_race(arena, *pushers, &effect),
         }
@@ -130,7 +132,7 @@ fn fenced_stale(
     let (first, second) = (arena.pusher(0)?, arena.pusher(1)?);
     let (old, new) = tokens(round);
     let commit = first.work(arena, Branch::Fenced, effect, true)?;
-    let stall = Stall::new(arena, round, place)?;
+    let stall = Stall::new(arena, &format!("fenced-{round}"), place)?;
     let zombie = arena.sink(&stall.stalled(first), first, old, effect)?;
     let (done, woken) = thread::scope(|scope| {
         let woken = scope.spawn(|| arena.push(&zombie, &commit, Branch::Fenced));
@@ -156,16 +158,29 @@ fn fenced_stale(
     }
 }
 
-/// It has looked and made its commit when it stalls; nobody tells it that its time is up.
-fn plain_stale(arena: &Arena, effect: &str, (branch, newer): (Branch, &str)) -> Result<Stale, Fault> {
+/// It stalls where the fenced one does; nobody tells it that its time is up.
+fn plain_stale(
+    arena: &Arena,
+    round: u32,
+    place: Place,
+    effect: &str,
+    (branch, newer): (Branch, &str),
+) -> Result<Stale, Fault> {
     let (first, second) = (arena.pusher(0)?, arena.pusher(1)?);
     let stale = Loop { arena, pusher: first, branch: Branch::Plain, effect, stale: true };
-    let Some(commit) = stale.look_and_commit()? else { return Ok(Stale::Told) };
     let newer = Loop { arena, pusher: second, branch, effect: newer, stale: false };
-    if let Some(commit) = newer.look_and_commit()? {
-        newer.push(commit)?;
+    if place == Place::Before {
+        newer.play()?;
     }
-    stale.push(commit)?;
+    let Some(commit) = stale.look_and_commit()? else { return Ok(Stale::Found) };
+    match place {
+        Place::Before => stale.push(commit)?,
+        Place::Between => {
+            newer.play()?;
+            stale.push(commit)?;
+        }
+        Place::Inside => stale.push_stalled(commit, &format!("plain-{round}"), || newer.play())?,
+    }
     Ok(Stale::Told)
 }
 
@@ -241,20 +256,55 @@ impl Loop<'_> {
         self.pusher.commit(self.arena, &tip, self.effect, self.stale).map(Some)
     }
 
-    fn push(&self, mut commit: String) -> Result<(), Fault> {
-        let mut why = String::new();
-        for _ in 0..TRIES {
-            let pushed = self.pusher.plain_push(self.arena, &commit, self.branch)?;
+    /// All of it, once.
+    fn play(&self) -> Result<(), Fault> {
+        match self.look_and_commit()? {
+            Some(commit) => self.push(commit),
+            None => Ok(()),
+        }
+    }
+
+    fn push(&self, commit: String) -> Result<(), Fault> {
+        let pushed = self.pusher.plain_push(self.arena, &self.pusher.program, &commit, self.branch)?;
+        self.insist(pushed)
+    }
+
+    /// The first push stalls when git has read the remote, until `meanwhile` is over.
+    fn push_stalled(
+        &self,
+        commit: String,
+        name: &str,
+        meanwhile: impl FnOnce() -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
+        let stall = Stall::new(self.arena, name, Place::Inside)?;
+        let stalled = stall.stalled(self.pusher);
+        let (done, pushed) = thread::scope(|scope| {
+            let pushing = scope.spawn(|| self.pusher.plain_push(self.arena, &stalled, &commit, self.branch));
+            let done = stall.reached(|| pushing.is_finished()).and_then(|()| meanwhile());
+            stall.go();
+            (done, pushing.join())
+        });
+        let pushed = pushed.map_err(|_| Fault::here("a pusher broke down"))??;
+        done?;
+        self.insist(pushed)
+    }
+
+    /// Rejected, it puts the same change on top of what is there now, and pushes again.
+    fn insist(&self, mut pushed: GitAnswer) -> Result<(), Fault> {
+        for _ in 1..TRIES {
             match pushed.code {
                 Some(0) => return Ok(()),
-                Some(1) => why = pushed.why(),
+                Some(1) => {}
                 _ => return Err(Fault::away("git push", &pushed.why())),
             }
-            // rebase: the same change on top of what is there now
             let tip = self.pusher.fetch(self.arena, self.branch)?;
-            commit = self.pusher.commit(self.arena, &tip, self.effect, self.stale)?;
+            let commit = self.pusher.commit(self.arena, &tip, self.effect, self.stale)?;
+            pushed = self.pusher.plain_push(self.arena, &self.pusher.program, &commit, self.branch)?;
         }
-        Err(Fault::away("git push was rejected again and again", &why))
+        match pushed.code {
+            Some(0) => Ok(()),
+            _ => Err(Fault::away("git push was rejected again and again", &pushed.why())),
+        }
     }
 }
 

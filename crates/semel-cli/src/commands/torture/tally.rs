@@ -20,14 +20,16 @@ pub(super) struct Told {
     attacks: Vec<Attack>,
     /// With the fence, and without.
     refused: [u32; 2],
+    found: [u32; 2],
 }
 
 impl Told {
     /// A round that was played in both ways.
     pub(super) fn note(&mut self, attack: Attack, fenced: Stale, plain: Stale) {
         self.attacks.push(attack);
-        for (refused, stale) in self.refused.iter_mut().zip([fenced, plain]) {
-            *refused += u32::from(stale == Stale::Refused);
+        for (way, stale) in [fenced, plain].into_iter().enumerate() {
+            self.refused[way] += u32::from(stale == Stale::Refused);
+            self.found[way] += u32::from(stale == Stale::Found);
         }
     }
 }
@@ -37,6 +39,8 @@ impl Told {
 pub(super) struct Way {
     /// Stale pushes that were told so.
     pub(super) refused: u32,
+    /// Stale holders that looked late enough to see the work, and pushed nothing.
+    pub(super) found: u32,
     /// Stale pushes whose commits are on the remote.
     pub(super) accepted: u32,
     /// Rounds whose work is there more than once.
@@ -75,16 +79,18 @@ impl Tally {
         let at = |place: &str| count(&|attack| attack.place() == Some(place));
         let stalls = Stalls { before: at("before"), between: at("between"), inside: at("inside") };
         let races = count(&|attack| attack.place().is_none());
-        let way = |way: Played, refused: u32| Way { refused, ..of(way, &told.attacks, landed) };
-        let [refused, plain_refused] = told.refused;
+        let way = |way: Played, at: usize| {
+            let (refused, found) = (told.refused[at], told.found[at]);
+            Way { refused, found, ..of(way, &told.attacks, landed) }
+        };
         Tally {
             seed,
             rounds,
             stale: rounds - races,
             races,
             stalls,
-            fenced: way(Played::Fenced, refused),
-            plain: way(Played::Plain, plain_refused),
+            fenced: way(Played::Fenced, 0),
+            plain: way(Played::Plain, 1),
         }
     }
 
@@ -135,20 +141,23 @@ mod tests {
         told.note(same, Stale::Refused, Stale::Told);
         told.note(Attack::Race { pushers: 3 }, Stale::None, Stale::None);
         told.note(aside, Stale::Refused, Stale::Told);
+        told.note(same, Stale::Refused, Stale::Found);
         let (fenced, plain) = (Played::Fenced, Played::Plain);
         let mut log = vec![
             landed(fenced, Attack::effect(0, fenced), false),
             landed(fenced, Attack::effect(1, fenced), false),
             landed(fenced, Attack::aside(2, fenced), false),
+            landed(fenced, Attack::effect(3, fenced), false),
             landed(plain, Attack::effect(0, plain), false),
             landed(plain, Attack::effect(0, plain), true),
             landed(plain, Attack::effect(2, plain), true),
             landed(plain, Attack::aside(2, plain), false),
+            landed(plain, Attack::effect(3, plain), false),
         ];
         let tally = Tally::new(1, &told, &log);
         assert!(tally.held(), "{tally:?}");
-        assert_eq!((tally.rounds, tally.stale, tally.races), (3, 2, 1));
-        assert_eq!(tally.plain, Way { refused: 0, accepted: 2, doubled: 1, extra: 1, lost: 1 });
+        assert_eq!((tally.rounds, tally.stale, tally.races), (4, 3, 1));
+        assert_eq!(tally.plain, Way { refused: 0, found: 1, accepted: 2, doubled: 1, extra: 1, lost: 1 });
         log.push(landed(fenced, Attack::effect(2, fenced), true));
         assert!(!Tally::new(1, &told, &log).held(), "a stale push that landed");
         log.pop();
