@@ -4,3 +4,4 @@ echo "${SEMEL_TOKEN:-0} $FIRING" >> starts
 [ "$BEFORE" = 0 ] || sleep "$BEFORE" || :
 echo "${SEMEL_TOKEN:-0} $FIRING" >> effects
 [ "$AFTER" = 0 ] || sleep "$AFTER" || :
+echo "$FIRING" >> ended
