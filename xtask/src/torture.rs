@@ -136,8 +136,8 @@ impl Options {
         if self.is_release {
             text.push_str(" --release");
         }
-        if let Some(semel) = &self.semel {
-            text.push_str(&format!(" --semel {}", semel.display()));
+        if self.semel.is_some() {
+            text.push_str(" --semel PATH");
         }
         text
     }

@@ -33,6 +33,8 @@ struct Options {
     kinds: Vec<&'static str>,
     rounds: Option<u64>,
     seed: Option<u64>,
+    /// Of a debug build: slower, and at once there where the tests are.
+    is_debug: bool,
     json: Option<PathBuf>,
     results: Option<PathBuf>,
 }
@@ -49,6 +51,7 @@ impl Options {
             match word.as_str() {
                 "--rounds" => options.rounds = Some(number(text()?)?),
                 "--seed" => options.seed = Some(number(text()?)?),
+                "--debug" => options.is_debug = true,
                 "--json" => options.json = Some(text()?.into()),
                 "--results" => options.results = Some(text()?.into()),
                 "--seconds" => {
@@ -79,6 +82,9 @@ impl Options {
             if let Some(number) = number {
                 text.push_str(&format!(" --{name} {number}"));
             }
+        }
+        if self.is_debug {
+            text.push_str(" --debug");
         }
         text
     }
@@ -111,7 +117,7 @@ pub(crate) fn keep(rows: Vec<Value>, json: Option<&Path>, results: Option<&Path>
 
 fn counted_by(kind: &str, options: &Options) -> Result<Vec<Counted>, String> {
     let rounds = |usual| options.rounds.unwrap_or(usual);
-    let of = |name: &str, filter: &[&str], usual| rounds_of(name, filter, rounds(usual), options.seed);
+    let of = |name: &str, filter: &[&str], usual| rounds_of(name, filter, rounds(usual), options);
     let mut counted = Vec::new();
     match kind {
         "sinks" => {
@@ -123,11 +129,11 @@ fn counted_by(kind: &str, options: &Options) -> Result<Vec<Counted>, String> {
         "linear" => counted.extend(of("linear", &["linearizable"], CALLS)?),
         "year" => counted.extend(of("year", &["_of_"], YEARS)?),
         "boundary" => {
-            let mut nextest = nextest("semel-cli", &["--all-features", "--test", "boundary"]);
+            let mut nextest = nextest("semel-cli", &["--all-features", "--test", "boundary"], options);
             counted.extend(heard(nextest.args(["--run-ignored", "only"]))?);
         }
         _ => {
-            let mut nextest = nextest("semel-core", &["--features", "mutants", "--test", "model"]);
+            let mut nextest = nextest("semel-core", &["--features", "mutants", "--test", "model"], options);
             let which = "test(wider_bounds_hold) or test(/^finds_/)";
             counted.extend(heard(nextest.args(["--run-ignored", "all", "-E", which]))?);
         }
@@ -135,19 +141,22 @@ fn counted_by(kind: &str, options: &Options) -> Result<Vec<Counted>, String> {
     Ok(counted)
 }
 
-fn nextest(package: &str, more: &[&str]) -> Command {
+fn nextest(package: &str, more: &[&str], options: &Options) -> Command {
     let mut nextest = cargo();
-    nextest.args(["nextest", "run", "--release", "-p", package, "--no-fail-fast", "--no-capture"]).args(more);
+    nextest.args(["nextest", "run", "-p", package, "--no-fail-fast", "--no-capture"]).args(more);
+    if !options.is_debug {
+        nextest.arg("--release");
+    }
     nextest.env("SEMEL_SERVERS", crate::servers::folder());
     nextest
 }
 
 /// The tests of one binary that have these words in their names, with so many rounds.
-fn rounds_of(name: &str, filter: &[&str], rounds: u64, seed: Option<u64>) -> Result<Vec<Counted>, String> {
+fn rounds_of(name: &str, filter: &[&str], rounds: u64, options: &Options) -> Result<Vec<Counted>, String> {
     println!("{name}: {}, {rounds} rounds", filter.join(" and "));
-    let mut nextest = nextest("semel", &["--all-features", "--test", name]);
+    let mut nextest = nextest("semel", &["--all-features", "--test", name], options);
     nextest.args(filter).env("SEMEL_ROUNDS", rounds.to_string());
-    if let Some(seed) = seed {
+    if let Some(seed) = options.seed {
         nextest.env("SEMEL_SEED", seed.to_string());
         if name == "year" {
             nextest.env("SEMEL_YEAR_SEED", seed.to_string());

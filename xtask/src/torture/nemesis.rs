@@ -170,7 +170,10 @@ impl Plan {
         let firings =
             (0..firings).map(|n| (if n == 0 { 0 } else { chance.below(25) }, chance.coin())).collect();
         let before_ms = chance.of(&[0, 0, 10, 25]);
-        let outlives = strikes.iter().any(|strike| strike.hold_ms > ttl_ms) && chance.coin();
+        // a command that is suspended before its effect is the one that comes back from the dead
+        let coin = chance.coin();
+        let outlives =
+            strikes.iter().any(|strike| strike.fault == Fault::Suspend || strike.hold_ms > ttl_ms && coin);
         Plan {
             firings,
             before_ms,
@@ -247,7 +250,7 @@ fn strike(chance: &mut Chance, contender: Contender, arms: &Arms, ttl_ms: u64) -
         _ => short_ms,
     };
     let (is_stray, refires) = (chance.below(6) == 0, chance.coin());
-    Strike { fault, aim, after_ms, hold_ms, is_stray, refires, gap_ms: chance.of(&[0, 10, 50]) }
+    Strike { fault, aim, after_ms, hold_ms, is_stray, refires, gap_ms: chance.of(&[0, 50, 200]) }
 }
 
 #[cfg(test)]
