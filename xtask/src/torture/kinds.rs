@@ -129,11 +129,11 @@ fn counted_by(kind: &str, options: &Options) -> Result<Vec<Counted>, String> {
         "linear" => counted.extend(of("linear", &["linearizable"], CALLS)?),
         "year" => counted.extend(of("year", &["_of_"], YEARS)?),
         "boundary" => {
-            let mut nextest = nextest("semel-cli", &["--all-features", "--test", "boundary"], options);
+            let mut nextest = nextest("boundary", options);
             counted.extend(heard(nextest.args(["--run-ignored", "only"]))?);
         }
         _ => {
-            let mut nextest = nextest("semel-core", &["--features", "mutants", "--test", "model"], options);
+            let mut nextest = nextest("model", options);
             let which = "test(wider_bounds_hold) or test(/^finds_/)";
             counted.extend(heard(nextest.args(["--run-ignored", "all", "-E", which]))?);
         }
@@ -141,9 +141,11 @@ fn counted_by(kind: &str, options: &Options) -> Result<Vec<Counted>, String> {
     Ok(counted)
 }
 
-fn nextest(package: &str, more: &[&str], options: &Options) -> Command {
+/// The binary of this name, built as `cargo xtask test` builds it.
+fn nextest(name: &str, options: &Options) -> Command {
     let mut nextest = cargo();
-    nextest.args(["nextest", "run", "-p", package, "--no-fail-fast", "--no-capture"]).args(more);
+    nextest.args(["nextest", "run", "--workspace", "--all-features", "--test", name]);
+    nextest.args(["--no-fail-fast", "--no-capture"]);
     if !options.is_debug {
         nextest.arg("--release");
     }
@@ -154,7 +156,7 @@ fn nextest(package: &str, more: &[&str], options: &Options) -> Command {
 /// The tests of one binary that have these words in their names, with so many rounds.
 fn rounds_of(name: &str, filter: &[&str], rounds: u64, options: &Options) -> Result<Vec<Counted>, String> {
     println!("{name}: {}, {rounds} rounds", filter.join(" and "));
-    let mut nextest = nextest("semel", &["--all-features", "--test", name], options);
+    let mut nextest = nextest(name, options);
     nextest.args(filter).env("SEMEL_ROUNDS", rounds.to_string());
     if let Some(seed) = options.seed {
         nextest.env("SEMEL_SEED", seed.to_string());

@@ -145,7 +145,7 @@ pub(crate) struct Plan {
     pub(crate) strikes: Vec<Strike>,
     /// When each firing comes, and whether it waits where it is busy.
     pub(crate) firings: Vec<(u64, bool)>,
-    /// Pauses of the command, before and after its effect; the first firing's before may be long.
+    /// Pauses of the command, before and after its effect; that of the first firings before may be long.
     pub(crate) before_ms: u64,
     pub(crate) after_ms: u64,
     pub(crate) first_before_ms: u64,
@@ -228,6 +228,8 @@ fn strike(chance: &mut Chance, contender: Contender, arms: &Arms, ttl_ms: u64) -
         at -= weight;
     }
     let aims: &[Aim] = match contender {
+        // suspended after its effect it has nothing left to do wrong
+        _ if fault == Fault::Suspend => &[Aim::Begun, Aim::Begun, Aim::Begun, Aim::Blind, Aim::Effect],
         Contender::Steps => &[Aim::Blind, Aim::Begun, Aim::Effect, Aim::Held, Aim::Held],
         _ => &[Aim::Blind, Aim::Begun, Aim::Effect],
     };
@@ -250,7 +252,7 @@ fn strike(chance: &mut Chance, contender: Contender, arms: &Arms, ttl_ms: u64) -
         _ => short_ms,
     };
     let (is_stray, refires) = (chance.below(6) == 0, chance.coin());
-    Strike { fault, aim, after_ms, hold_ms, is_stray, refires, gap_ms: chance.of(&[0, 50, 200]) }
+    Strike { fault, aim, after_ms, hold_ms, is_stray, refires, gap_ms: chance.of(&[0, 100, 300]) }
 }
 
 #[cfg(test)]
