@@ -145,7 +145,7 @@ pub(crate) struct Plan {
     pub(crate) strikes: Vec<Strike>,
     /// When each firing comes, and whether it waits where it is busy.
     pub(crate) firings: Vec<(u64, bool)>,
-    /// Pauses of the command, before and after its effect; that of the first firings before may be long.
+    /// Pauses of the command, before and after its effect; that of whoever begins first, before it, may be long.
     pub(crate) before_ms: u64,
     pub(crate) after_ms: u64,
     pub(crate) first_before_ms: u64,

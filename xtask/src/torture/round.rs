@@ -280,10 +280,9 @@ impl<'a> Round<'a> {
         );
         self.furnished(&mut command);
         self.armed(&mut command);
-        let is_first = number < self.plan.firings.len();
-        let before_ms = if is_first { self.plan.first_before_ms } else { self.plan.before_ms };
         command.env("FIRING", number.to_string());
-        command.env("BEFORE", seconds(before_ms)).env("AFTER", seconds(self.plan.after_ms));
+        command.env("FIRST", seconds(self.plan.first_before_ms)).env("BEFORE", seconds(self.plan.before_ms));
+        command.env("AFTER", seconds(self.plan.after_ms));
         match File::create(self.dir.join(format!("err.{number}"))) {
             Ok(file) => command.stderr(file),
             Err(_) => command.stderr(Stdio::null()),

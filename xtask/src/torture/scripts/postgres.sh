@@ -3,6 +3,7 @@ fence="SELECT semel_fence('$SEMEL_RESOURCE', $SEMEL_TOKEN, '$SEMEL_NONCE');"
 [ -z "$PLAIN" ] || fence=
 echo "$$" >> pids
 echo "$SEMEL_TOKEN $FIRING" >> starts
+mkdir first 2>/dev/null && BEFORE=$FIRST
 [ "$BEFORE" = 0 ] || sleep "$BEFORE" || :
 psql "$SINK" -XAtq -v ON_ERROR_STOP=1 -c "BEGIN;
 $fence

@@ -3,6 +3,7 @@ fence="INSERT INTO semel_fence (resource, token, nonce) VALUES ('$SEMEL_RESOURCE
 [ -z "$PLAIN" ] || fence=
 echo "$$" >> pids
 echo "$SEMEL_TOKEN $FIRING" >> starts
+mkdir first 2>/dev/null && BEFORE=$FIRST
 [ "$BEFORE" = 0 ] || sleep "$BEFORE" || :
 sqlite3 -bail -cmd '.timeout 30000' user.db "BEGIN IMMEDIATE;
 $fence

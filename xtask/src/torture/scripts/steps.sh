@@ -1,6 +1,7 @@
 # three effects: two that can be asked about, one that cannot
 echo "$$" >> pids
 echo "$SEMEL_TOKEN $FIRING" >> starts
+mkdir first 2>/dev/null && BEFORE=$FIRST
 one='echo "$$" >> pids; echo "$0" >> begun
 [ "$BEFORE" = 0 ] || sleep "$BEFORE" || :
 echo "$0" >> effects

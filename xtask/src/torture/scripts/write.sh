@@ -2,6 +2,7 @@
 echo "$$" >> pids
 echo "$SEMEL_TOKEN $FIRING" >> starts
 echo "$SEMEL_TOKEN" > "draft.$$"
+mkdir first 2>/dev/null && BEFORE=$FIRST
 [ "$BEFORE" = 0 ] || sleep "$BEFORE" || :
 if [ -n "$PLAIN" ]; then
     mv "draft.$$" target || exit $?
