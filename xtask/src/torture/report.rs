@@ -148,7 +148,9 @@ fn judged(store: &str, contender: Contender, row: &Row, is_whole: bool) -> Optio
     if !contender.is_control() {
         return (wrong > 0).then(|| format!("{name} on {store}: {wrong} of {rounds} rounds are wrong"));
     }
-    (is_whole && faulted >= JUDGED && wrong * CONTROL_ONE_IN <= faulted).then(|| {
+    // a plain target goes wrong under suspends alone, and only where the keeper wakes late
+    let is_shown = if contender.is_plain() { wrong > 0 } else { wrong * CONTROL_ONE_IN > faulted };
+    (is_whole && faulted >= JUDGED && !is_shown).then(|| {
         format!(
             "the control {name} did wrong in only {wrong} of {faulted} faulted rounds: the attack shows nothing"
         )

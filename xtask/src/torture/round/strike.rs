@@ -122,8 +122,14 @@ impl Round<'_> {
     fn stop(&mut self, pids: &[i32], strike: &Strike) -> bool {
         pids.iter().for_each(|pid| procs::signal(*pid, libc::SIGSTOP));
         self.note(format!("{}: {pids:?} stopped", strike.fault.name()));
+        let before = self.aimed_at(Aim::Effect);
         self.fire(true);
         self.pause(strike.hold_ms);
+        // where tokens are checked it wakes when a newer holder has written, if one does
+        let since = Instant::now();
+        while self.contender.has_target() && self.aimed_at(Aim::Effect) == before && since.elapsed() < AIM {
+            self.pause(LOOK.as_millis() as u64);
+        }
         // what the command started, before those who would end it
         let commands = lines(&self.dir, "pids");
         let commands: Vec<i32> = commands.iter().filter_map(|pid| pid.parse().ok()).collect();
