@@ -1,14 +1,16 @@
-//! `cargo xtask torture fuzz [TARGET…] [--seconds N] [--keep]`: libFuzzer on every target, for N seconds in all.
+//! `cargo xtask torture fuzz [TARGET…] [--seconds N] [--seed S] [--keep]`: libFuzzer on every target, for N seconds in all.
 //!
 //! The targets are ordinary tests (crate `semel-fuzz`). Here they are built once more, into `target/fuzz`, with what the
 //! compiler of a stable toolchain needs to tell libFuzzer where it has been. `--keep` puts what reached new places into
 //! the corpus of the repository, the shortest first.
 
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use crate::tools::{call, cargo};
+use crate::torture::kinds::{self, Counted};
 
 /// Seconds for all targets together, unless somebody says otherwise.
 const SECONDS: u64 = 600;
@@ -74,47 +76,92 @@ fn short(test: &str) -> &str {
     test.rsplit("::").next().unwrap_or(test)
 }
 
-pub(crate) fn run(words: &[String]) -> Result<(), String> {
-    let (mut seconds, mut keep, mut only) = (SECONDS, false, Vec::new());
-    let mut words = words.iter();
-    while let Some(word) = words.next() {
-        match word.as_str() {
-            "--seconds" => {
-                let number = words.next().and_then(|n| n.parse().ok());
-                seconds = number.ok_or("--seconds needs a number")?;
+/// What was asked for.
+#[derive(Debug)]
+struct Options {
+    seconds: u64,
+    seed: u64,
+    keep: bool,
+    json: Option<PathBuf>,
+    results: Option<PathBuf>,
+    /// Targets, by their short names; none: all of them.
+    only: Vec<String>,
+}
+
+impl Options {
+    fn read(words: &[String]) -> Result<Options, String> {
+        let now = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
+        // libFuzzer takes 32 bits
+        let seed = now.as_secs() & 0x7fff_ffff;
+        let mut options =
+            Options { seconds: SECONDS, seed, keep: false, json: None, results: None, only: Vec::new() };
+        let mut words = words.iter();
+        while let Some(word) = words.next() {
+            let mut text = || words.next().cloned().ok_or_else(|| format!("{word} needs a value"));
+            let number = |text: String| {
+                text.parse::<u64>().map_err(|_| format!("{word} needs a number, not {text:?}"))
+            };
+            match word.as_str() {
+                "--seconds" => options.seconds = number(text()?)?,
+                "--seed" => options.seed = u64::from(number(text()?)? as u32),
+                "--keep" => options.keep = true,
+                "--json" => options.json = Some(text()?.into()),
+                "--results" => options.results = Some(text()?.into()),
+                flag if flag.starts_with('-') => {
+                    return Err(format!("fuzz does not know {flag:?}\n{}", crate::USAGE));
+                }
+                name => options.only.push(name.to_owned()),
             }
-            "--keep" => keep = true,
-            name => only.push(name),
+        }
+        let all: Vec<&str> = targets().map(short).collect();
+        match options.only.iter().find(|name| !all.contains(&name.as_str())) {
+            Some(name) => Err(format!("there is no target {name:?}: use {}", all.join(", "))),
+            None => Ok(options),
         }
     }
-    let wanted = |test: &&&str| only.is_empty() || only.contains(&short(test));
-    let count = BINARIES.iter().flat_map(|binary| binary.tests).filter(wanted).count();
-    if count == 0 {
-        let all: Vec<&str> =
-            BINARIES.iter().flat_map(|binary| binary.tests).map(|test| short(test)).collect();
-        return Err(format!("there is no such target: use {}", all.join(", ")));
+
+    fn wants(&self, test: &str) -> bool {
+        self.only.is_empty() || self.only.iter().any(|name| name == short(test))
     }
-    let each = (seconds / count as u64).max(1);
-    let mut found = Vec::new();
+}
+
+fn targets() -> impl Iterator<Item = &'static str> {
+    BINARIES.iter().flat_map(|binary| binary.tests).copied()
+}
+
+pub(crate) fn run(words: &[String]) -> Result<(), String> {
+    let options = Options::read(words)?;
+    let count = targets().filter(|test| options.wants(test)).count() as u64;
+    let each = (options.seconds / count).max(1);
+    let (mut found, mut counted) = (Vec::new(), Vec::new());
     for binary in &BINARIES {
-        let tests: Vec<&str> = binary.tests.iter().filter(wanted).copied().collect();
+        let tests: Vec<&str> = binary.tests.iter().filter(|test| options.wants(test)).copied().collect();
         if tests.is_empty() {
             continue;
         }
         let program = build(binary.build)?;
         for test in tests {
-            if let Err(why) = one(&program, test, each) {
-                found.push(format!("{}: {why}", short(test)));
+            match one(&program, test, each, options.seed) {
+                Ok(many) => counted.push(Counted {
+                    at: short(test).to_owned(),
+                    of: "inputs".to_owned(),
+                    many,
+                    wrong: 0,
+                    seed: Some(options.seed),
+                }),
+                Err(why) => found.push(format!("{}: {why}", short(test))),
             }
-            if keep {
+            if options.keep {
                 kept(&program, test)?;
             }
         }
     }
-    match found.is_empty() {
-        true => Ok(()),
-        false => Err(format!("found:\n{}", found.join("\n"))),
+    if !found.is_empty() {
+        return Err(format!("found:\n{}", found.join("\n")));
     }
+    let command = format!("cargo xtask torture fuzz --seconds {} --seed {}", options.seconds, options.seed);
+    let rows = kinds::rows_of("fuzz", &counted, &command);
+    kinds::keep(rows, options.json.as_deref(), options.results.as_deref())
 }
 
 fn folder() -> PathBuf {
@@ -168,23 +215,38 @@ fn made(name: &str) -> Result<PathBuf, String> {
     path.canonicalize().map_err(|why| why.to_string())
 }
 
-fn one(program: &Path, test: &str, seconds: u64) -> Result<(), String> {
+/// How many inputs it was given.
+fn one(program: &Path, test: &str, seconds: u64, seed: u64) -> Result<u64, String> {
     let (corpus, found) = (made(&format!("corpus/{}", short(test)))?, made("found")?);
     println!("{}: {seconds} s", short(test));
-    call(
-        Command::new(itself(program, test)?)
-            .arg(format!("-max_total_time={seconds}"))
-            .args([
-                "-timeout=10",
-                "-rss_limit_mb=2048",
-                "-max_len=4096",
-                "-print_final_stats=1",
-                "-verbosity=0",
-            ])
-            .arg(format!("-artifact_prefix={}/{}-", found.display(), short(test)))
-            .arg(corpus),
-    )
-    .map_err(|why| format!("{why}; the input is in {}", found.display()))
+    let mut command = Command::new(itself(program, test)?);
+    command
+        .args([format!("-max_total_time={seconds}"), format!("-seed={seed}")])
+        .args(["-timeout=10", "-rss_limit_mb=2048", "-max_len=4096", "-print_final_stats=1", "-verbosity=0"])
+        .arg(format!("-artifact_prefix={}/{}-", found.display(), short(test)))
+        .arg(corpus);
+    inputs_of(&mut command, test).map_err(|why| format!("{why}; what was found is in {}", found.display()))
+}
+
+/// Run it, hand on what libFuzzer says, and take down how many inputs it tried. A test of another name is no test: its
+/// binary ends well and has tried nothing.
+fn inputs_of(command: &mut Command, test: &str) -> Result<u64, String> {
+    let mut child = command.stderr(Stdio::piped()).spawn().map_err(|why| format!("{command:?}: {why}"))?;
+    let mut tried = 0;
+    if let Some(said) = child.stderr.take() {
+        for line in BufReader::new(said).split(b'\n').map_while(Result::ok) {
+            let line = String::from_utf8_lossy(&line).into_owned();
+            eprintln!("{line}");
+            let number = line.strip_prefix("stat::number_of_executed_units:");
+            tried = number.and_then(|number| number.trim().parse().ok()).unwrap_or(tried);
+        }
+    }
+    let status = child.wait().map_err(|why| why.to_string())?;
+    match (status.success(), tried) {
+        (false, _) => Err(format!("{command:?}: {status}")),
+        (true, 0) => Err(format!("no input was tried: is there still a test {test}?")),
+        (true, tried) => Ok(tried),
+    }
 }
 
 /// What reaches new places goes into the repository, the shortest first.
@@ -221,4 +283,49 @@ fn kept(program: &Path, test: &str) -> Result<(), String> {
         text.push_str(&format!("{line}\n"));
     }
     fs::write(&path, text).map_err(|why| format!("{}: {why}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_test_that_is_not_there_is_no_success() {
+        let run = |script: &str| inputs_of(Command::new("/bin/sh").args(["-c", script]), "keys::json");
+        assert_eq!(run("echo stat::number_of_executed_units: 812 >&2"), Ok(812));
+        let none = run("echo running 0 tests");
+        assert!(none.as_ref().unwrap_err().contains("is there still a test keys::json"), "{none:?}");
+        assert!(run("echo stat::number_of_executed_units: 812 >&2; exit 77").is_err());
+    }
+
+    #[test]
+    fn unknown_words_are_refused_beside_good_ones() {
+        let read =
+            |words: &[&str]| Options::read(&words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>());
+        assert!(read(&["json", "jsom"]).unwrap_err().contains("jsom"));
+        assert!(read(&["json", "--kepp"]).unwrap_err().contains("--kepp"));
+        assert!(read(&["--seconds", "soon"]).is_err());
+        let options = read(&["json", "--seconds", "3", "--keep"]).unwrap();
+        assert!(options.wants("keys::json") && !options.wants("keys::works"));
+    }
+
+    /// Renamed, a target would be looked for in vain: each is a test of its binary's sources.
+    #[test]
+    fn every_target_is_still_a_test() {
+        let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates");
+        let (mut folders, mut all) = (vec![crates], String::new());
+        while let Some(folder) = folders.pop() {
+            for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+                let path = entry.path();
+                if path.is_dir() {
+                    folders.push(path);
+                } else if path.extension().is_some_and(|ending| ending == "rs") {
+                    all.push_str(&fs::read_to_string(path).unwrap_or_default());
+                }
+            }
+        }
+        for test in targets() {
+            assert!(all.contains(&format!("fn {}()", short(test))), "{test}");
+        }
+    }
 }

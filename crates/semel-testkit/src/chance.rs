@@ -80,6 +80,13 @@ pub fn rounds(usual: u64) -> u64 {
     std::env::var("SEMEL_ROUNDS").map_or(usual, |text| text.parse().expect("SEMEL_ROUNDS is a number"))
 }
 
+/// Say what was counted, in a line that `cargo xtask torture KIND --json` keeps: the proof, where (without spaces), how
+/// many of what, and how many of them were wrong.
+pub fn counted(proof: &str, at: &str, many: u64, of: &str, wrong: u64, seed: Option<u64>) {
+    let seed = seed.map(|seed| format!(" seed={seed}")).unwrap_or_default();
+    println!("counted: {proof} at={} n={many} of={of} wrong={wrong}{seed}", at.replace(' ', "-"));
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

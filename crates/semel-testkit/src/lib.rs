@@ -20,7 +20,7 @@ mod ratio;
 mod redis;
 mod server;
 
-pub use chance::{Chance, rounds};
+pub use chance::{Chance, counted, rounds};
 pub use etcd::{Etcd, EtcdCluster};
 pub use nats::{NatsVersion, nats, nats_cluster, nats_without_jetstream};
 pub use objects::{Azurite, BUCKET, Careless, Fault, Moto, OnDisk};

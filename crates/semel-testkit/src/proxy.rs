@@ -8,7 +8,8 @@
 //! | [`cut`](Proxy::cut) | broken connections, and none new |
 //! | [`swallow`](Proxy::swallow) | connections that take everything and answer nothing |
 //!
-//! It counts round trips: how often a client spoke after its server did, or first.
+//! It counts round trips: how often a client spoke after its server did, or first. And it counts what met its misbehaviour:
+//! a fault that nobody was there to meet is none.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -32,6 +33,10 @@ struct State {
     connections: AtomicU64,
     round_trips: AtomicU64,
     lost: AtomicU64,
+    /// Connections that are open now.
+    live: AtomicU64,
+    /// Connections, requests and replies that were broken, refused, delayed or swallowed.
+    met: AtomicU64,
     open: Mutex<Vec<(TcpStream, TcpStream)>>,
 }
 
@@ -53,6 +58,8 @@ impl Proxy {
             connections: AtomicU64::new(0),
             round_trips: AtomicU64::new(0),
             lost: AtomicU64::new(0),
+            live: AtomicU64::new(0),
+            met: AtomicU64::new(0),
             open: Mutex::new(Vec::new()),
         });
         let shared = Arc::clone(&state);
@@ -100,6 +107,7 @@ impl Proxy {
     /// Break every connection and take no new one.
     pub fn cut(&self) {
         self.set(Mode::Cut);
+        self.state.met.fetch_add(self.state.live.load(Ordering::SeqCst), Ordering::SeqCst);
         self.break_all();
     }
 
@@ -130,6 +138,11 @@ impl Proxy {
         self.state.lost.load(Ordering::SeqCst)
     }
 
+    /// How many connections, requests and replies met a fault: broken, refused, delayed, swallowed or lost.
+    pub fn met(&self) -> u64 {
+        self.state.met.load(Ordering::SeqCst) + self.lost()
+    }
+
     fn set(&self, mode: Mode) {
         *self.state.mode.lock().unwrap() = mode;
     }
@@ -154,6 +167,7 @@ struct Talk {
 
 fn serve(client: TcpStream, server: SocketAddr, state: &Arc<State>) {
     if *state.mode.lock().unwrap() == Mode::Cut {
+        state.met.fetch_add(1, Ordering::SeqCst);
         return;
     }
     state.connections.fetch_add(1, Ordering::SeqCst);
@@ -164,7 +178,11 @@ fn serve(client: TcpStream, server: SocketAddr, state: &Arc<State>) {
     state.open.lock().unwrap().push((a, b));
     let talk = Arc::new(Talk::default());
     let (state_up, talk_up) = (Arc::clone(state), Arc::clone(&talk));
-    std::thread::spawn(move || pump(from_client, server, |bytes| request(bytes, &state_up, &talk_up)));
+    state.live.fetch_add(1, Ordering::SeqCst);
+    std::thread::spawn(move || {
+        pump(from_client, server, |bytes| request(bytes, &state_up, &talk_up));
+        state_up.live.fetch_sub(1, Ordering::SeqCst);
+    });
     let state = Arc::clone(state);
     std::thread::spawn(move || pump(from_server, client, |_| reply(&state, &talk)));
 }
@@ -181,6 +199,9 @@ fn request(bytes: &[u8], state: &State, talk: &Talk) -> Fate {
         state.round_trips.fetch_add(1, Ordering::SeqCst);
     }
     let mode = state.mode.lock().unwrap().clone();
+    if matches!(mode, Mode::Delay(_) | Mode::Swallow) {
+        state.met.fetch_add(1, Ordering::SeqCst);
+    }
     match mode {
         Mode::Pass => Fate::HandOn,
         Mode::Delay(by) => {
@@ -203,6 +224,9 @@ fn request(bytes: &[u8], state: &State, talk: &Talk) -> Fate {
 fn reply(state: &State, talk: &Talk) -> Fate {
     talk.asked.store(false, Ordering::SeqCst);
     let mut mode = state.mode.lock().unwrap();
+    if matches!(*mode, Mode::Delay(_) | Mode::Swallow) {
+        state.met.fetch_add(1, Ordering::SeqCst);
+    }
     match &mut *mode {
         Mode::Pass => Fate::HandOn,
         Mode::Delay(by) => {
@@ -286,5 +310,30 @@ mod tests {
         proxy.swallow();
         stream.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
         assert_eq!(ask(&mut stream, b"lost"), b"");
+    }
+
+    #[test]
+    fn it_knows_whether_anybody_met_its_faults() {
+        let proxy = Proxy::before(echo());
+        proxy.delay(Duration::from_millis(1));
+        proxy.swallow();
+        proxy.cut();
+        proxy.pass();
+        assert_eq!(proxy.met(), 0, "nobody was there");
+        let mut stream = TcpStream::connect(proxy.address()).unwrap();
+        assert_eq!(ask(&mut stream, b"one"), b"one");
+        assert_eq!(proxy.met(), 0, "nothing was wrong");
+        proxy.delay(Duration::from_millis(1));
+        assert_eq!(ask(&mut stream, b"two"), b"two");
+        assert_eq!(proxy.met(), 2, "a request and its reply");
+        proxy.swallow();
+        stream.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+        assert_eq!(ask(&mut stream, b"three"), b"");
+        assert_eq!(proxy.met(), 3);
+        proxy.cut();
+        assert_eq!(proxy.met(), 4, "the connection that was open");
+        let refused = TcpStream::connect(proxy.address()).map(|mut stream| ask(&mut stream, b"x"));
+        assert_eq!(refused.unwrap_or_default(), b"");
+        assert_eq!(proxy.met(), 5, "one that was not taken");
     }
 }

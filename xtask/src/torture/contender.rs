@@ -19,6 +19,52 @@ pub(crate) enum Contender {
     Jsonl,
     SetNx,
     GitLoop,
+    PlainWrite,
+    PlainSql,
+}
+
+/// What can be wrong with a round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Wrong {
+    Doubled,
+    Lost,
+    Unreported,
+    Stale,
+    Untrue,
+    Stuck,
+}
+
+impl Wrong {
+    pub(crate) const ALL: [Wrong; 6] =
+        [Wrong::Doubled, Wrong::Lost, Wrong::Unreported, Wrong::Stale, Wrong::Untrue, Wrong::Stuck];
+
+    /// As it stands in tables and in the JSON.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Wrong::Doubled => "doubled",
+            Wrong::Lost => "lost",
+            Wrong::Unreported => "unreported",
+            Wrong::Stale => "stale",
+            Wrong::Untrue => "untrue",
+            Wrong::Stuck => "stuck",
+        }
+    }
+
+    /// What it is, for the page of results.
+    pub(crate) fn meaning(self) -> &'static str {
+        match self {
+            Wrong::Doubled => "an effect that is there more than once",
+            Wrong::Lost => "one that is not there when all is said to be done",
+            Wrong::Unreported => {
+                "an attempt with an unknown outcome that was repeated, or taken for done, without anybody being asked"
+            }
+            Wrong::Stale => {
+                "a token that went back: of attempts, at the target, or along the fence of a git remote"
+            }
+            Wrong::Untrue => "an answer \"done\" at a time when the effect was not there",
+            Wrong::Stuck => "not done after the faults had ended",
+        }
+    }
 }
 
 /// The items of a batch.
@@ -34,8 +80,14 @@ impl Contender {
         Contender::Push,
         Contender::Sql,
     ];
-    pub(crate) const CONTROLS: [Contender; 4] =
-        [Contender::Flock, Contender::Jsonl, Contender::SetNx, Contender::GitLoop];
+    pub(crate) const CONTROLS: [Contender; 6] = [
+        Contender::Flock,
+        Contender::Jsonl,
+        Contender::SetNx,
+        Contender::GitLoop,
+        Contender::PlainWrite,
+        Contender::PlainSql,
+    ];
 
     pub(crate) fn named(name: &str) -> Option<Contender> {
         Self::SEMEL.into_iter().chain(Self::CONTROLS).find(|one| one.name() == name)
@@ -55,6 +107,8 @@ impl Contender {
             Contender::Jsonl => "jsonl",
             Contender::SetNx => "set-nx",
             Contender::GitLoop => "git-loop",
+            Contender::PlainWrite => "plain-write",
+            Contender::PlainSql => "plain-sql",
         }
     }
 
@@ -80,6 +134,12 @@ impl Contender {
             Contender::GitLoop => {
                 "control: look in the log, commit, push; overtaken, replay on top and push again"
             }
+            Contender::PlainWrite => {
+                "control: `semel run` as for write, but a new file is moved over the old one, without the fence"
+            }
+            Contender::PlainSql => {
+                "control: `semel run` as for sql, with the same statements but for the fence"
+            }
         }
     }
 
@@ -95,9 +155,26 @@ impl Contender {
         }
     }
 
-    /// The target checks the token.
-    pub(crate) fn is_fenced(self) -> bool {
-        matches!(self, Contender::Write | Contender::Push | Contender::Sql)
+    /// The effect is in a target that can check the token: a holder may outlive its lease.
+    pub(crate) fn has_target(self) -> bool {
+        matches!(self, Contender::Write | Contender::Push | Contender::Sql) || self.is_plain()
+    }
+
+    /// The target could check the token, and is not asked to.
+    pub(crate) fn is_plain(self) -> bool {
+        matches!(self, Contender::PlainWrite | Contender::PlainSql)
+    }
+
+    /// Can this be seen of it? Where it cannot, a zero would say nothing.
+    pub(crate) fn shows(self, wrong: Wrong) -> bool {
+        match wrong {
+            // a file is replaced, a row is added where there is none: only the order of tokens tells of two
+            Wrong::Doubled => !matches!(self, Contender::Write | Contender::Sql) && !self.is_plain(),
+            Wrong::Unreported => matches!(self, Contender::Hold | Contender::Steps),
+            Wrong::Stale => !self.is_control() || self.is_plain(),
+            Wrong::Untrue => !self.is_control(),
+            Wrong::Lost | Wrong::Stuck => true,
+        }
     }
 
     pub(crate) fn is_control(self) -> bool {
@@ -136,7 +213,7 @@ pub(crate) fn fire(contender: Contender, with: &Fire<'_>) -> Command {
     let if_busy = ["--if-busy", if_busy];
     let run = |more: &[&str], name: &str| {
         let mut command = Command::new(with.semel);
-        command.args(["run", "--job", with.work, "--once"]).args(policies).args(if_busy).args(more);
+        command.args(["run", "--json", "--job", with.work, "--once"]).args(policies).args(if_busy).args(more);
         command.args(["--", "/bin/sh"]).arg(script(name));
         command
     };
@@ -144,13 +221,15 @@ pub(crate) fn fire(contender: Contender, with: &Fire<'_>) -> Command {
         Contender::Probe => run(&["--probe", "grep -q . effects"], "effect.sh"),
         Contender::Hold => run(&["--on-lost", "hold"], "effect.sh"),
         Contender::Steps => run(&[], "steps.sh"),
-        Contender::Write => run(&[], "write.sh"),
+        Contender::Write | Contender::PlainWrite => run(&[], "write.sh"),
         Contender::Push => run(&[], "push.sh"),
-        Contender::Sql => run(&[], if with.in_postgres { "postgres.sh" } else { "sqlite.sh" }),
+        Contender::Sql | Contender::PlainSql => {
+            run(&[], if with.in_postgres { "postgres.sh" } else { "sqlite.sh" })
+        }
         Contender::Batch => {
             let mut command = Command::new(with.semel);
             command
-                .args(["batch", "items", "--job", with.work, "--format", "lines", "-j", "2"])
+                .args(["batch", "items", "--json", "--job", with.work, "--format", "lines", "-j", "2"])
                 .args(policies);
             command.args(["--probe", "grep -q \" $SEMEL_KEY$\" effects"]);
             match with.shares {

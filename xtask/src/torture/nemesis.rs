@@ -66,8 +66,8 @@ impl Fault {
             Fault::KillAll => "`kill -9` of both, with the keeper and all they started",
             Fault::StopSemel => "SIGSTOP of Semel alone, past its ttl, another fires meanwhile, SIGCONT",
             Fault::Suspend => {
-                "SIGSTOP of Semel, keeper and command past the ttl, another fires meanwhile, SIGCONT; \
-                               where the target is fenced, and for the controls"
+                "SIGSTOP of Semel, keeper and command past the ttl, another fires meanwhile, SIGCONT, of the command \
+                 first; where the target is fenced, and for the controls"
             }
             Fault::Cut => "every connection to the store broken, and none new, for a while",
             Fault::Delay => "the store answers late",
@@ -76,7 +76,7 @@ impl Fault {
             }
             Fault::Swallow => "the store takes everything and answers nothing, for a while",
             Fault::KillServer => {
-                "`kill -9` of the store's server, started again; it meets all rounds under way"
+                "`kill -9` of the store's server, started again; it meets all rounds under way, and is counted in each"
             }
             Fault::Clock => "the wall clock an hour ahead or back, and set while they run (libfaketime)",
             Fault::DiskFull => "no space left on the ledger's file system (tmpfs), for a while",
@@ -101,6 +101,8 @@ pub(crate) enum Aim {
     Begun,
     /// When an effect is there.
     Effect,
+    /// When the step that is held, if it is lost, has begun.
+    Held,
 }
 
 /// One fault, where and for how long.
@@ -116,12 +118,16 @@ pub(crate) struct Strike {
     pub(crate) is_stray: bool,
     /// Somebody fires again at once.
     pub(crate) refires: bool,
+    /// What was suspended wakes up command first, the others so much later, as on a machine that has much to do.
+    pub(crate) gap_ms: u64,
 }
 
 /// What there is to strike with.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Arms {
     pub(crate) network: bool,
+    /// The server is ours to kill.
+    pub(crate) server: bool,
     pub(crate) clock: bool,
     pub(crate) disk_full: bool,
     pub(crate) disk_error: bool,
@@ -130,13 +136,16 @@ pub(crate) struct Arms {
     pub(crate) slack_ms: u64,
 }
 
+/// One round in so many kills the server, under all that are under way.
+const SERVER_ONE_IN: u64 = 60;
+
 /// All of a round, before it begins.
 #[derive(Debug)]
 pub(crate) struct Plan {
     pub(crate) strikes: Vec<Strike>,
     /// When each firing comes, and whether it waits where it is busy.
     pub(crate) firings: Vec<(u64, bool)>,
-    /// Pauses of the command, before and after its effect; the first firing's before may be long.
+    /// Pauses of the command, before and after its effect; that of whoever begins first, before it, may be long.
     pub(crate) before_ms: u64,
     pub(crate) after_ms: u64,
     pub(crate) first_before_ms: u64,
@@ -151,14 +160,20 @@ impl Plan {
     /// Draw it.
     pub(crate) fn draw(chance: &mut Chance, contender: Contender, arms: &Arms) -> Plan {
         // an unfenced effect is guarded by the keeper alone: it gets more room on a busy machine
-        let ttl_ms = if contender.is_fenced() { arms.ttl_ms } else { arms.ttl_ms * 2 };
+        let ttl_ms = if contender.has_target() { arms.ttl_ms } else { arms.ttl_ms * 2 };
         let many = chance.of(&[1, 1, 1, 1, 1, 1, 2, 2, 2, 3]);
-        let strikes: Vec<Strike> = (0..many).map(|_| strike(chance, contender, arms, ttl_ms)).collect();
+        let mut strikes: Vec<Strike> = (0..many).map(|_| strike(chance, contender, arms, ttl_ms)).collect();
+        if chance.below(SERVER_ONE_IN) == 0 && arms.server && !contender.is_control() {
+            strikes[0].fault = Fault::KillServer;
+        }
         let firings = chance.of(&[2, 2, 3]);
         let firings =
             (0..firings).map(|n| (if n == 0 { 0 } else { chance.below(25) }, chance.coin())).collect();
         let before_ms = chance.of(&[0, 0, 10, 25]);
-        let outlives = strikes.iter().any(|strike| strike.hold_ms > ttl_ms) && chance.coin();
+        // a command that is suspended before its effect is the one that comes back from the dead
+        let coin = chance.coin();
+        let outlives =
+            strikes.iter().any(|strike| strike.fault == Fault::Suspend || strike.hold_ms > ttl_ms && coin);
         Plan {
             firings,
             before_ms,
@@ -179,21 +194,24 @@ impl Plan {
 fn weights(contender: Contender, arms: &Arms) -> Vec<(Fault, u64)> {
     let mut all = vec![(Fault::KillSemel, 8), (Fault::KillCommand, 6), (Fault::KillAll, 6)];
     all.push((Fault::StopSemel, 1));
-    if contender.is_fenced() || contender.is_control() {
-        all.extend([(Fault::StopSemel, 1), (Fault::Suspend, 3)]);
+    if contender.has_target() || contender.is_control() {
+        all.extend([(Fault::StopSemel, 1), (Fault::Suspend, 6)]);
     }
-    if arms.network && !contender.is_control() {
+    // what a store can suffer is no fault of those that have none
+    if contender.is_control() {
+        return all;
+    }
+    if arms.network {
         all.extend([(Fault::Cut, 2), (Fault::Delay, 1), (Fault::LoseReply, 4), (Fault::Swallow, 2)]);
     }
-    // redis-cli hangs under libfaketime
-    if arms.clock && contender != Contender::SetNx {
-        all.push((Fault::Clock, 2));
-    }
-    if arms.disk_full && !contender.is_control() {
-        all.push((Fault::DiskFull, 2));
-    }
-    if arms.disk_error && !contender.is_control() {
-        all.push((Fault::DiskError, 3));
+    for (has, fault, weight) in [
+        (arms.clock, Fault::Clock, 2),
+        (arms.disk_full, Fault::DiskFull, 2),
+        (arms.disk_error, Fault::DiskError, 3),
+    ] {
+        if has {
+            all.push((fault, weight));
+        }
     }
     all
 }
@@ -209,9 +227,15 @@ fn strike(chance: &mut Chance, contender: Contender, arms: &Arms, ttl_ms: u64) -
         }
         at -= weight;
     }
-    let (mut aim, blind) = (chance.of(&[Aim::Blind, Aim::Begun, Aim::Effect]), chance.below(90));
+    let aims: &[Aim] = match contender {
+        // suspended after its effect it has nothing left to do wrong
+        _ if fault == Fault::Suspend => &[Aim::Begun, Aim::Begun, Aim::Begun, Aim::Blind, Aim::Effect],
+        Contender::Steps => &[Aim::Blind, Aim::Begun, Aim::Effect, Aim::Held, Aim::Held],
+        _ => &[Aim::Blind, Aim::Begun, Aim::Effect],
+    };
+    let (mut aim, blind) = (chance.of(aims), chance.below(90));
     // stopped before its keeper watches, it could begin an unfenced effect on waking
-    if fault.is_stop() && aim == Aim::Blind && !contender.is_fenced() {
+    if fault.is_stop() && aim == Aim::Blind && !contender.has_target() {
         aim = Aim::Begun;
     }
     let after_ms = match aim {
@@ -227,15 +251,23 @@ fn strike(chance: &mut Chance, contender: Contender, arms: &Arms, ttl_ms: u64) -
         Fault::Cut | Fault::Swallow if chance.below(10) == 0 => past_ms,
         _ => short_ms,
     };
-    Strike { fault, aim, after_ms, hold_ms, is_stray: chance.below(6) == 0, refires: chance.coin() }
+    let (is_stray, refires) = (chance.below(6) == 0, chance.coin());
+    Strike { fault, aim, after_ms, hold_ms, is_stray, refires, gap_ms: chance.of(&[0, 100, 300]) }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const ARMS: Arms =
-        Arms { network: true, clock: true, disk_full: true, disk_error: true, ttl_ms: 1_000, slack_ms: 400 };
+    const ARMS: Arms = Arms {
+        network: true,
+        server: true,
+        clock: true,
+        disk_full: true,
+        disk_error: true,
+        ttl_ms: 1_000,
+        slack_ms: 400,
+    };
 
     #[test]
     fn the_same_seed_makes_the_same_plan() {
@@ -258,9 +290,30 @@ mod tests {
     fn every_fault_that_can_be_drawn_is() {
         let plans = (0..2_000).map(|seed| Plan::draw(&mut Chance::with_seed(seed), Contender::Write, &ARMS));
         let plans: Vec<Plan> = plans.collect();
-        // servers are killed by the clock, under all rounds at once
-        for fault in Fault::ALL.into_iter().filter(|fault| *fault != Fault::KillServer) {
+        for fault in Fault::ALL {
             assert!(plans.iter().any(|plan| plan.has(fault)), "{fault:?}");
         }
+    }
+
+    #[test]
+    fn nothing_is_drawn_that_cannot_be_done_here() {
+        for seed in 0..2_000 {
+            let bare = Arms { ttl_ms: 1_000, slack_ms: 400, ..Arms::default() };
+            let plan = Plan::draw(&mut Chance::with_seed(seed), Contender::Write, &bare);
+            let of_control = Plan::draw(&mut Chance::with_seed(seed), Contender::PlainWrite, &ARMS);
+            let struck = plan.strikes.iter().chain(&of_control.strikes).map(|strike| strike.fault);
+            let kills =
+                [Fault::KillSemel, Fault::KillCommand, Fault::KillAll, Fault::StopSemel, Fault::Suspend];
+            for fault in struck {
+                assert!(kills.contains(&fault), "{seed}: {fault:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_held_step_is_aimed_at() {
+        let plans = (0..200).map(|seed| Plan::draw(&mut Chance::with_seed(seed), Contender::Steps, &ARMS));
+        let aimed = plans.filter(|plan| plan.strikes.iter().any(|strike| strike.aim == Aim::Held)).count();
+        assert!(aimed > 50, "{aimed} of 200");
     }
 }

@@ -2,6 +2,8 @@
 //! count of its effects outside.
 
 mod strike;
+#[cfg(test)]
+mod tests;
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -11,16 +13,15 @@ use std::time::{Duration, Instant};
 
 use semel_testkit::Chance;
 
+use super::answer::{self, Answer, Said};
 use super::arena::{Arena, Lane, isolated};
-use super::contender::{Contender, Fire, ITEMS, fire, lines};
+use super::check::{self, Evidence, Verdicts};
+use super::contender::{Contender, Fire, ITEMS, Wrong, fire, lines};
 use super::nemesis::{Fault, Plan};
-use super::{check, procs};
+use super::procs;
 
 /// How often conditions are looked at.
 const LOOK: Duration = Duration::from_millis(3);
-/// The longest that firings may take to end once the faults have.
-const PATIENCE: Duration = Duration::from_secs(90);
-
 /// The most firings of a round.
 const TRIES: usize = 300;
 /// How many firings of a failing round are told in full.
@@ -36,6 +37,8 @@ pub(crate) struct Outcome {
     pub(crate) unreported: u64,
     /// A token that went back.
     pub(crate) stale: u64,
+    /// An answer "done" while the effect was not there.
+    pub(crate) untrue: u64,
     /// It did not come to an end.
     pub(crate) stuck: bool,
     /// How often a person was asked for.
@@ -45,7 +48,18 @@ pub(crate) struct Outcome {
 
 impl Outcome {
     pub(crate) fn is_clean(&self) -> bool {
-        self.doubled + self.lost + self.unreported + self.stale == 0 && !self.stuck
+        Wrong::ALL.into_iter().all(|wrong| self.many(wrong) == 0)
+    }
+
+    pub(crate) fn many(&self, wrong: Wrong) -> u64 {
+        match wrong {
+            Wrong::Doubled => self.doubled,
+            Wrong::Lost => self.lost,
+            Wrong::Unreported => self.unreported,
+            Wrong::Stale => self.stale,
+            Wrong::Untrue => self.untrue,
+            Wrong::Stuck => u64::from(self.stuck),
+        }
     }
 }
 
@@ -53,6 +67,7 @@ impl Outcome {
 struct Firing {
     child: Child,
     code: Option<i32>,
+    answer: Option<Answer>,
 }
 
 impl Firing {
@@ -85,8 +100,7 @@ pub(crate) struct Round<'a> {
     firings: Vec<Firing>,
     is_at_peace: bool,
     pub(crate) outcome: Outcome,
-    /// Verdicts "it did not happen".
-    pub(crate) not_done: u64,
+    verdicts: Verdicts,
     /// What the fenced file said, each time that it was looked at.
     pub(crate) seen: Vec<u64>,
     shim_seed: u64,
@@ -125,7 +139,7 @@ impl<'a> Round<'a> {
             firings: Vec::new(),
             is_at_peace: false,
             outcome: Outcome::default(),
-            not_done: 0,
+            verdicts: Verdicts::default(),
             seen: Vec::new(),
             shim_seed: chance.next(),
         };
@@ -135,8 +149,41 @@ impl<'a> Round<'a> {
         if !round.outcome.stuck {
             round.converge();
         }
-        check::check(&mut round);
+        round.judge();
         Ok(round.close())
+    }
+
+    fn evidence(&self) -> Evidence<'_> {
+        Evidence {
+            contender: self.contender,
+            dir: &self.dir,
+            work: &self.work,
+            sink: self.arena.sink.as_deref(),
+            has_stops: self.plan.strikes.iter().any(|strike| strike.fault.is_stop()),
+            shares: self.plan.shares,
+            seen: &self.seen,
+            verdicts: &self.verdicts,
+            is_done: self.firings.iter().filter_map(|firing| firing.answer.as_ref()).any(Answer::says_done),
+        }
+    }
+
+    fn judge(&mut self) {
+        match check::check(&self.evidence()) {
+            Ok(found) => {
+                self.outcome.doubled += found.doubled;
+                self.outcome.lost += found.lost;
+                self.outcome.unreported += found.unreported;
+                self.outcome.stale += found.stale;
+                found.notes.into_iter().for_each(|line| self.note(line));
+            }
+            Err(why) => self.uncounted(why),
+        }
+    }
+
+    /// What cannot be counted is not taken for well.
+    fn uncounted(&mut self, why: String) {
+        self.note(why);
+        self.outcome.stuck = true;
     }
 
     pub(crate) fn note(&mut self, what: impl std::fmt::Display) {
@@ -159,7 +206,7 @@ impl<'a> Round<'a> {
                 copy(&self.arena.template("remote.git"), &self.dir.join("remote.git"))
                     .map_err(|why| why.to_string())
             }
-            Contender::Sql => {
+            Contender::Sql | Contender::PlainSql => {
                 let copied = fs::copy(self.arena.template("user.db"), self.dir.join("user.db"));
                 copied.map(drop).map_err(|why| why.to_string())
             }
@@ -184,6 +231,9 @@ impl<'a> Round<'a> {
         if let Some(sink) = &self.arena.sink {
             command.env("SINK", sink);
         }
+        if self.contender.is_plain() {
+            command.env("PLAIN", "1");
+        }
         isolated(command);
     }
 
@@ -196,9 +246,8 @@ impl<'a> Round<'a> {
         let mut libraries = vec![shim.display().to_string()];
         if self.plan.has(Fault::DiskError) {
             let mut chance = Chance::with_seed(self.shim_seed.wrapping_add(self.firings.len() as u64));
-            command
-                .env("SHIM_UNDER", self.arena.base.join("store"))
-                .env("SHIM_SEED", chance.next().to_string());
+            let under = self.arena.files.clone().unwrap_or_else(|| self.arena.base.join("store"));
+            command.env("SHIM_UNDER", under).env("SHIM_SEED", chance.next().to_string());
             command.env("SHIM_ODDS", chance.of(&["4", "12", "40"])).env("SHIM_LOG", self.dir.join("shim"));
             command.env("SHIM_KIND", chance.of(&["eio", "enospc", "short"]));
         }
@@ -207,7 +256,10 @@ impl<'a> Round<'a> {
             command.env("FAKETIME_TIMESTAMP_FILE", self.dir.join("clock")).env("FAKETIME_NO_CACHE", "1");
             command.env("FAKETIME_DONT_FAKE_MONOTONIC", "1").env("NO_FAKE_STAT", "1");
         }
-        if self.plan.has(Fault::DiskError) || self.plan.has(Fault::Clock) {
+        if let Some(disk) = self.lane.disk.as_ref().filter(|_| self.plan.has(Fault::DiskFull)) {
+            command.env("SHIM_WATCH", disk).env("SHIM_FULL", self.dir.join("full"));
+        }
+        if [Fault::DiskError, Fault::DiskFull, Fault::Clock].into_iter().any(|fault| self.plan.has(fault)) {
             command.env("LD_PRELOAD", libraries.join(" "));
         }
     }
@@ -228,9 +280,9 @@ impl<'a> Round<'a> {
         );
         self.furnished(&mut command);
         self.armed(&mut command);
-        let before_ms = if number == 0 { self.plan.first_before_ms } else { self.plan.before_ms };
         command.env("FIRING", number.to_string());
-        command.env("BEFORE", seconds(before_ms)).env("AFTER", seconds(self.plan.after_ms));
+        command.env("FIRST", seconds(self.plan.first_before_ms)).env("BEFORE", seconds(self.plan.before_ms));
+        command.env("AFTER", seconds(self.plan.after_ms));
         match File::create(self.dir.join(format!("err.{number}"))) {
             Ok(file) => command.stderr(file),
             Err(_) => command.stderr(Stdio::null()),
@@ -242,7 +294,7 @@ impl<'a> Round<'a> {
                     child.id(),
                     if waits { ", waits" } else { "" }
                 ));
-                self.firings.push(Firing { child, code: None });
+                self.firings.push(Firing { child, code: None, answer: None });
             }
             Err(why) => self.note(format!("firing {number}: {why}")),
         }
@@ -261,16 +313,40 @@ impl<'a> Round<'a> {
                 _ => {}
             }
         }
-        for (number, code) in ended {
-            self.note(format!("firing {number}: exit {code}"));
-        }
         self.look_at_target();
+        for (number, code) in ended {
+            self.hears(number, code);
+        }
         alive
+    }
+
+    /// What a firing answered, held against what is there now.
+    fn hears(&mut self, number: usize, code: i32) {
+        let answer = match self.contender.is_control() && !self.contender.is_plain() {
+            true => Answer::of_control(code),
+            false => Answer::of_semel(code, &lines(&self.dir, &format!("err.{number}"))),
+        };
+        self.note(format!("firing {number}: exit {code}: {}", answer.word));
+        if self.contender.shows(Wrong::Untrue) {
+            match check::missing(&self.evidence(), &answer) {
+                Ok(0) => {}
+                Ok(many) => {
+                    self.outcome.untrue += many;
+                    self.note(format!("firing {number} says done, and {many} effects are not there"));
+                }
+                Err(why) => self.uncounted(why),
+            }
+        }
+        self.firings[number].answer = Some(answer);
+    }
+
+    fn said_by(&self, number: usize) -> Option<Said> {
+        self.firings.get(number)?.answer.as_ref().map(|answer| answer.said)
     }
 
     /// What the fenced file says now.
     fn look_at_target(&mut self) {
-        if self.contender == Contender::Write
+        if matches!(self.contender, Contender::Write | Contender::PlainWrite)
             && let Ok(text) = fs::read_to_string(self.dir.join("target"))
             && let Ok(token) = text.trim().parse()
             && self.seen.last() != Some(&token)
@@ -298,9 +374,13 @@ impl<'a> Round<'a> {
             self.strike(strike, index);
         }
         if self.plan.has(Fault::DiskError) && self.dir.join("shim").exists() {
+            self.note("disk-error: some calls failed");
             self.outcome.faults.push(Fault::DiskError);
         }
-        if kills != self.arena.kills.load(Ordering::SeqCst) {
+        if kills != self.arena.kills.load(Ordering::SeqCst)
+            && !self.outcome.faults.contains(&Fault::KillServer)
+        {
+            self.note("kill-server: another round killed it under this one");
             self.outcome.faults.push(Fault::KillServer);
         }
     }
@@ -325,7 +405,7 @@ impl<'a> Round<'a> {
     fn wait_for_all(&mut self) {
         let begun = Instant::now();
         while !self.alive().is_empty() {
-            if begun.elapsed() > PATIENCE {
+            if begun.elapsed() > self.arena.patience {
                 self.note("they do not end");
                 self.outcome.stuck = true;
                 return;
@@ -343,22 +423,22 @@ impl<'a> Round<'a> {
     fn fire_until_done(&mut self) {
         let begun = Instant::now();
         let mut pause_ms = 0;
-        while begun.elapsed() < PATIENCE && self.firings.len() < TRIES {
+        while begun.elapsed() < self.arena.patience && self.firings.len() < TRIES {
             let number = self.fire(true);
             self.wait_for_all();
-            if begun.elapsed() > PATIENCE / 9 {
+            if begun.elapsed() > self.arena.patience / 9 {
                 // the faults have ended for this one: those of the server, too
                 self.arena.spared.store(true, Ordering::SeqCst);
             }
-            match self.firings.get(number).and_then(|firing| firing.code) {
-                Some(0) => {
+            match self.said_by(number) {
+                Some(Said::Done | Said::WasDone) => {
                     if self.plan.has_late {
                         self.fire(false);
                         self.wait_for_all();
                     }
                     return;
                 }
-                Some(79) => self.resolve(number),
+                Some(Said::Doubt) => self.resolve(number),
                 Some(_) if self.is_locked(number) => self.unlock(),
                 // a lock that nobody gives back: 100 ms are short enough for its ttl
                 _ => pause_ms = (pause_ms * 2).clamp(20, 500),
@@ -404,8 +484,8 @@ impl<'a> Round<'a> {
                 key.rsplit('~').next().is_some_and(|step| effects.iter().any(|line| line == step))
             }
             Contender::Batch => {
-                let item = key.rsplit('=').next().unwrap_or_default();
-                effects.iter().any(|line| line.split(' ').next() == Some(item))
+                let item = answer::item(&key);
+                effects.iter().any(|line| line.split(' ').next() == item.as_deref())
             }
             _ => !effects.is_empty(),
         };
@@ -416,18 +496,19 @@ impl<'a> Round<'a> {
         let code = command.stderr(Stdio::null()).status().ok().and_then(|status| status.code());
         self.note(format!("resolve {key} {verdict}: {code:?}"));
         // 69: the store was asked, and its answer was lost; the verdict may stand
-        if matches!(code, Some(0 | 69)) && !happened {
-            self.not_done += 1;
+        let is_judged = self.contender != Contender::Steps || key.rsplit('~').next() == Some("three");
+        match code {
+            Some(0 | 69) if is_judged && happened => self.verdicts.done += 1,
+            Some(0 | 69) if is_judged => {
+                self.verdicts.not_done.extend(check::begun(self.contender, &self.dir))
+            }
+            _ => {}
         }
     }
 
     /// What a firing said on stderr.
     pub(crate) fn said(&self, number: usize) -> String {
         lines(&self.dir, &format!("err.{number}")).join(" / ")
-    }
-
-    pub(crate) fn sink(&self) -> Option<&str> {
-        self.arena.sink.as_deref()
     }
 
     /// What is left is ended; a clean round leaves nothing.
@@ -459,7 +540,7 @@ impl<'a> Round<'a> {
                 let said = self.said(number);
                 self.outcome.history.push(format!("           firing {number} said: {said}"));
             }
-            for name in ["starts", "effects", "begun", "accepted"] {
+            for name in ["starts", "effects", "begun", "ended", "accepted"] {
                 let said = lines(&self.dir, name).join(", ");
                 self.outcome.history.push(format!("           {name}: {said}"));
             }

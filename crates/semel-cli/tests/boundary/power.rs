@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use semel::store::{self, Change, Durability, Record, Settings, Store};
 use semel_core::record::{Expect, RecordKey};
-use semel_testkit::Chance;
+use semel_testkit::{Chance, counted};
 use serde_json::Value;
 
 use crate::disk::{Disk, Id, Kept, Op};
@@ -334,8 +334,12 @@ fn control_without_syncs_something_told_is_lost() {
 fn every_write_of_a_run_is_a_place_to_lose_power() {
     for ledger in [Ledger::Sqlite, Ledger::Dir] {
         let events = recorded(ledger);
-        let cuts = cut(ledger, &events, |_| true, &mut Chance::new("power"));
+        let mut chance = Chance::new("power");
+        let seed = chance.seed();
+        let cuts = cut(ledger, &events, |_| true, &mut chance);
         println!("{ledger:?}: {} points, {} cuts, {} broken", cuts.points, cuts.made, cuts.broken.len());
+        let (made, broken) = (cuts.made as u64, cuts.broken.len() as u64);
+        counted("boundary", &format!("power/{ledger:?}"), made, "cuts", broken, Some(seed));
         assert_eq!(cuts.broken, [""; 0]);
     }
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use semel::core::record::{Expect, RecordKey};
 use semel::store::{Change, Durability, Store, StoreError, Swaps};
-use semel_testkit::{Chance, rounds};
+use semel_testkit::{Chance, counted, rounds};
 use tokio::task::JoinSet;
 
 use crate::history::{self, Answer, Promise};
@@ -67,6 +67,9 @@ impl Tally {
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
     pub(crate) line: String,
+    name: &'static str,
+    calls: u64,
+    seed: u64,
     /// Islands that fit no order, as they were.
     pub(crate) broken: Vec<String>,
     /// Islands whose check was given up.
@@ -80,6 +83,8 @@ pub(crate) struct Outcome {
 impl Outcome {
     pub(crate) fn holds(&self) {
         println!("{}", self.line);
+        let wrong = (self.broken.len() + self.too_long.len()) as u64;
+        counted("linear", self.name, self.calls, "calls", wrong, Some(self.seed));
         let all = [&self.broken, &self.too_long, &self.unseen, &self.untried].into_iter().flatten();
         let all: Vec<&str> = all.take(3).map(String::as_str).collect();
         assert!(all.is_empty(), "{}\n{}", self.line, all.concat());
@@ -107,7 +112,7 @@ impl Arena {
         let mut chance = Chance::new(&format!("linear {}", self.name));
         let seed = chance.seed();
         let tally = Arc::new(Tally::default());
-        let mut outcome = Outcome::default();
+        let mut outcome = Outcome { name: self.name, seed, ..Outcome::default() };
         // a first use may take longer than any other: a schema is made, a service is asked to prove itself
         runtime.block_on(first_uses(&self.handles));
         let dealt = self.deck.iter().map(|card| card.name).collect::<Vec<_>>();
@@ -119,6 +124,7 @@ impl Arena {
         let islands = runtime.block_on(islands(&self.handles, promise, calls, chance, &tally, &mut outcome));
         let faults = nemesis.end();
         let count = |counter: &AtomicU64| counter.load(Ordering::SeqCst);
+        outcome.calls = tally.answered();
         outcome.line = format!(
             "{}: {} calls on {islands} islands in {:.1} s: {} refused, {} unknown, {} cancelled, {} unavailable; faults: {}; \
              {} islands fit no order, {} took too long, {} were not seen at their end; SEMEL_SEED={seed}",

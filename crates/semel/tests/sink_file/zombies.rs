@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use semel::sink::file::FileSinkError;
-use semel_testkit::{Chance, rounds};
+use semel_testkit::{Chance, counted, rounds};
 
 use crate::support::{Folder, Probe, content, grant, name};
 
@@ -20,6 +20,7 @@ struct Tally {
 /// The zombie stops at this place, `holding` the lock or not.
 fn play(point: &str, holding: bool) -> Tally {
     let mut chance = Chance::new(point);
+    let seed = chance.seed();
     let folder = Folder::quick();
     let mut zombie = folder.probe(Some(point));
     let mut tally = Tally::default();
@@ -51,6 +52,8 @@ fn play(point: &str, holding: bool) -> Tally {
     assert_eq!(folder.names(), ["target.txt", "target.txt.fence"]);
     println!("{point}: {rounds} rounds: {tally:?}");
     assert_eq!(tally.refused + tally.wrote_before, rounds);
+    // a round that went wrong has ended the test
+    counted("sinks", point, rounds, "zombies", 0, Some(seed));
     tally
 }
 

@@ -4,6 +4,7 @@ use std::sync::Barrier;
 use std::thread;
 
 use semel::sink::git::{GitSinkError, Pushed};
+use semel_testkit::counted;
 
 use crate::skips::skipped;
 use crate::world::{Backend, Transport, World, is_done, is_there, push, rounds};
@@ -41,6 +42,8 @@ fn race(name: &str, transport: Transport, backend: Backend, rounds: u32) {
         assert_eq!((count(is_done), count(is_there)), (1, PUSHERS - 1), "round {round}: {outcomes:?}");
         assert_eq!(world.count("refs/heads/main", &effect), 1, "round {round}");
     }
+    // a round that went wrong has ended the test
+    counted("sinks", &format!("git.races.{name}"), u64::from(rounds), "races", 0, None);
 }
 
 #[test]

@@ -2,6 +2,8 @@
 
 use std::thread;
 
+use semel_testkit::counted;
+
 use crate::world::{
     Backend, Place, Stall, Transport, World, is_done, is_stale, is_there, marked, push, rounds,
 };
@@ -42,6 +44,8 @@ fn play(transport: Transport, place: Place, rounds: u32) {
         });
         assert_eq!(world.count("refs/heads/main", &effect), 1, "round {round}");
     }
+    // a round that went wrong has ended the test
+    counted("sinks", &format!("git.{transport:?}.{place:?}"), u64::from(rounds), "zombies", 0, None);
 }
 
 /// The same on both cores.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use semel::core::token::Grant;
-use semel_testkit::{Chance, rounds};
+use semel_testkit::{Chance, counted, rounds};
 use tokio::task::JoinSet;
 use tokio_postgres::{Client, IsolationLevel};
 
@@ -204,6 +204,7 @@ async fn postgres_a_zombie_never_lands_after_the_new_holder() {
     let test = "postgres_a_zombie_never_lands_after_the_new_holder";
     let Some(stage) = Stage::new(test).await else { return };
     let (stage, mut chance) = (Arc::new(stage), Chance::new(test));
+    let seed = chance.seed();
     let mut lanes = JoinSet::new();
     for level in LEVELS {
         for stalls in EVERYWHERE {
@@ -213,6 +214,7 @@ async fn postgres_a_zombie_never_lands_after_the_new_holder() {
                 for round in 0..rounds(200) {
                     lane.round(&stage, round, &mut chance).await;
                 }
+                counted("sinks", &format!("postgres.{stalls:?}"), rounds(200), "zombies", 0, Some(seed));
             });
         }
     }
@@ -289,8 +291,10 @@ async fn postgres_in_a_crowd_commits_follow_the_tokens() {
     let test = "postgres_in_a_crowd_commits_follow_the_tokens";
     let Some(stage) = Stage::new(test).await else { return };
     let mut chance = Chance::new(test);
+    let seed = chance.seed();
     let (tokens, refusals) = crowd(&stage, "fenced", true, &mut chance).await;
     assert!(tokens.is_sorted(), "{tokens:?}");
+    counted("sinks", "postgres.crowd", tokens.len() as u64 + refusals, "writes", 0, Some(seed));
     assert!(tokens.len() > 10 && refusals > 10, "{} passed, {refusals} were refused", tokens.len());
     // by chance a crowd may be in order; not one after the other
     for turn in 0..20 {

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rusqlite::{Connection, ErrorCode, Transaction, TransactionBehavior, params};
 use semel::core::token::Grant;
 use semel::sink::sql::{self, SqlFenceError, sqlite::fence};
-use semel_testkit::{Chance, rounds};
+use semel_testkit::{Chance, counted, rounds};
 use tempfile::TempDir;
 
 use crate::{ENDS, EVERYWHERE, StallsBefore, Wakes, grant, name};
@@ -128,6 +128,7 @@ fn until_somebody_waits(since: u32) {
 #[test]
 fn sqlite_a_zombie_never_lands_after_the_new_holder() {
     let mut chance = Chance::new("sqlite_a_zombie_never_lands_after_the_new_holder");
+    let seed = chance.seed();
     for stalls in EVERYWHERE {
         let stage = Stage::new();
         let (mut zombie, mut holder, watch) = (stage.open(), stage.open(), stage.open());
@@ -185,6 +186,7 @@ fn sqlite_a_zombie_never_lands_after_the_new_holder() {
             drop(again);
             assert_eq!((posts(&watch, &old), posts(&watch, &new)), (expected, 1), "{about}");
         }
+        counted("sinks", &format!("sqlite.{stalls:?}"), rounds(200), "zombies", 0, Some(seed));
     }
 }
 
@@ -284,8 +286,10 @@ fn crowd(fenced: bool, chance: &mut Chance) -> (Vec<i64>, u64) {
 #[test]
 fn sqlite_in_a_crowd_commits_follow_the_tokens() {
     let mut chance = Chance::new("sqlite_in_a_crowd_commits_follow_the_tokens");
+    let seed = chance.seed();
     let (tokens, refusals) = crowd(true, &mut chance);
     assert!(tokens.is_sorted(), "{tokens:?}");
+    counted("sinks", "sqlite.crowd", tokens.len() as u64 + refusals, "writes", 0, Some(seed));
     assert!(tokens.len() > 10 && refusals > 10, "{} passed, {refusals} were refused", tokens.len());
     // by chance a crowd may be in order; not one after the other
     let goes_back = (0..20).any(|_| !crowd(false, &mut chance).0.is_sorted());

@@ -152,7 +152,9 @@ impl Tally {
 
 /// Go through these years, and say how each was.
 fn go(name: &str, some: &[u64], year: impl Fn(u64) -> Year) {
-    for seed in seeds(some) {
+    let seeds = seeds(some);
+    let (many, first) = (seeds.len() as u64, seeds.first().copied());
+    for seed in seeds {
         let Year { tally, counts, naive, seconds, faults } = year(seed);
         println!(
             "{name}, seed {seed}: {seconds} s simulated; {counts:?}; {tally:?}; without Semel: {naive:?}"
@@ -168,6 +170,8 @@ fn go(name: &str, some: &[u64], year: impl Fn(u64) -> Year) {
             "{name}, SEMEL_YEAR_SEED={seed}: the control has no faults"
         );
     }
+    // seeds from the first one on; a year that went wrong has ended the test
+    semel_testkit::counted("year", name, many, "years", 0, first);
 }
 
 fn in_simulated_time<T>(future: impl Future<Output = T>) -> T {

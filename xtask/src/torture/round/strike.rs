@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::time::{Duration, Instant};
 
+use super::super::check;
 use super::super::contender::lines;
 use super::super::nemesis::{Aim, Fault, Strike};
 use super::super::procs;
@@ -15,19 +16,11 @@ impl Round<'_> {
     /// Wait for what it is aimed at; false if all had ended before.
     pub(super) fn takes_aim(&mut self, strike: &Strike, is_first: bool) -> bool {
         let begun = Instant::now();
-        let file = match strike.aim {
-            Aim::Blind => None,
-            Aim::Begun => Some("starts"),
-            Aim::Effect if self.contender.is_fenced() => Some("accepted"),
-            Aim::Effect => Some("effects"),
+        let at_first = if is_first { 0 } else { self.aimed_at(strike.aim) };
+        let is_due = |round: &Self| {
+            strike.aim == Aim::Blind || round.aimed_at(strike.aim) > at_first || begun.elapsed() > AIM
         };
-        let size = |name: &str| fs::metadata(self.dir.join(name)).map_or(0, |found| found.len());
-        let at_first = file.map_or(0, |name| if is_first { 0 } else { size(name) });
-        while let Some(name) = file {
-            let size = fs::metadata(self.dir.join(name)).map_or(0, |found| found.len());
-            if size > at_first || begun.elapsed() > AIM {
-                break;
-            }
+        while !is_due(self) {
             if self.alive().is_empty() {
                 return false;
             }
@@ -37,6 +30,18 @@ impl Round<'_> {
         !self.alive().is_empty()
     }
 
+    /// How much there is of what it is aimed at.
+    fn aimed_at(&self, aim: Aim) -> u64 {
+        let size = |name: &str| fs::metadata(self.dir.join(name)).map_or(0, |found| found.len());
+        match aim {
+            Aim::Blind => 0,
+            Aim::Begun => size("starts"),
+            Aim::Effect if self.contender.has_target() => size("accepted"),
+            Aim::Effect => size("effects"),
+            Aim::Held => check::begun(self.contender, &self.dir).unwrap_or(0),
+        }
+    }
+
     /// The one that holds the lease, as far as is known from outside; or any.
     fn victim(&mut self, strike: &Strike) -> Option<usize> {
         let alive = self.alive();
@@ -44,7 +49,7 @@ impl Round<'_> {
         let holder = starts.last().and_then(|line| line.split(' ').nth(1)?.parse::<usize>().ok());
         let holder = holder.filter(|holder| alive.contains(holder));
         // one that is stopped before it begins could begin an unfenced effect on waking
-        if strike.fault.is_stop() && !self.contender.is_fenced() && !self.contender.is_control() {
+        if strike.fault.is_stop() && !self.contender.has_target() && !self.contender.is_control() {
             return holder;
         }
         let other = alive.get(strike.after_ms as usize % alive.len().max(1)).copied();
@@ -82,8 +87,9 @@ impl Round<'_> {
             Fault::Cut | Fault::Delay | Fault::LoseReply | Fault::Swallow => self.disturb(strike),
             Fault::Clock => self.step_clock(index + 1),
             Fault::DiskFull => self.fill(strike),
-            // they strike by themselves
-            Fault::DiskError | Fault::KillServer => false,
+            Fault::KillServer => self.arena.kill_server(),
+            // it strikes by itself
+            Fault::DiskError => false,
         };
         if struck {
             self.note(format!(
@@ -116,15 +122,31 @@ impl Round<'_> {
     fn stop(&mut self, pids: &[i32], strike: &Strike) -> bool {
         pids.iter().for_each(|pid| procs::signal(*pid, libc::SIGSTOP));
         self.note(format!("{}: {pids:?} stopped", strike.fault.name()));
+        let before = self.aimed_at(Aim::Effect);
         self.fire(true);
         self.pause(strike.hold_ms);
+        // where tokens are checked it wakes when a newer holder has written, if one does
+        let since = Instant::now();
+        while self.contender.has_target() && self.aimed_at(Aim::Effect) == before && since.elapsed() < AIM {
+            self.pause(LOOK.as_millis() as u64);
+        }
+        // what the command started, before those who would end it
+        let commands = lines(&self.dir, "pids");
+        let commands: Vec<i32> = commands.iter().filter_map(|pid| pid.parse().ok()).collect();
+        let commands: Vec<i32> = pids.iter().copied().filter(|pid| commands.contains(pid)).collect();
+        for command in commands {
+            for pid in std::iter::once(command).chain(procs::descendants(command, &self.mark)) {
+                procs::signal(pid, libc::SIGCONT);
+            }
+        }
+        self.pause(strike.gap_ms);
         pids.iter().for_each(|pid| procs::signal(*pid, libc::SIGCONT));
         true
     }
 
     fn disturb(&mut self, strike: &Strike) -> bool {
         let Some(proxy) = &self.lane.proxy else { return false };
-        let lost = proxy.lost();
+        let met = proxy.met();
         match strike.fault {
             Fault::Cut => proxy.cut(),
             Fault::Delay => proxy.delay(Duration::from_millis(10 + strike.hold_ms / 8)),
@@ -139,7 +161,15 @@ impl Round<'_> {
         if strike.fault == Fault::Swallow {
             proxy.break_all();
         }
-        strike.fault != Fault::LoseReply || proxy.lost() > lost
+        self.has_met(strike.fault, proxy.met() > met)
+    }
+
+    /// A fault that nobody was there to meet is none.
+    fn has_met(&mut self, fault: Fault, met: bool) -> bool {
+        if !met {
+            self.note(format!("{}: nobody met it", fault.name()));
+        }
+        met
     }
 
     pub(super) fn step_clock(&mut self, index: usize) -> bool {
@@ -164,6 +194,8 @@ impl Round<'_> {
             self.fire(strike.is_stray);
         }
         self.pause(strike.hold_ms);
-        fs::remove_file(ballast).is_ok()
+        let emptied = fs::remove_file(ballast).is_ok();
+        let met = self.dir.join("full").exists();
+        self.has_met(strike.fault, emptied && met)
     }
 }

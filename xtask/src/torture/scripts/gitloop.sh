@@ -4,6 +4,7 @@ cd "clone.$$" || exit 1
 [ -n "$(git log --format=%H --grep="^Effect-Id: $WORK\$" main)" ] && exit 0
 echo "$$" >> ../pids
 echo "0 $FIRING" >> ../starts
+mkdir ../first 2>/dev/null && BEFORE=$FIRST
 [ "$BEFORE" = 0 ] || sleep "$BEFORE" || :
 git commit -q --allow-empty -m work --trailer "Effect-Id: $WORK" || exit 1
 tries=0

@@ -5,6 +5,7 @@ echo "$$" > pid
 echo "$$" >> pids
 echo "0 $FIRING" >> starts
 echo "{\"work\":\"$WORK\",\"state\":\"running\"}" >> ledger.jsonl
+mkdir first 2>/dev/null && BEFORE=$FIRST
 [ "$BEFORE" = 0 ] || sleep "$BEFORE" || :
 echo "0 $FIRING" >> effects
 [ "$AFTER" = 0 ] || sleep "$AFTER" || :

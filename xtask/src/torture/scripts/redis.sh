@@ -4,6 +4,7 @@ ask() { redis-cli -p "$REDIS" "$@"; }
 [ "$(ask SET "lock:$WORK" "$$" NX EX 1)" = OK ] || exit 1
 echo "$$" >> pids
 echo "0 $FIRING" >> starts
+mkdir first 2>/dev/null && BEFORE=$FIRST
 [ "$BEFORE" = 0 ] || sleep "$BEFORE" || :
 echo "0 $FIRING" >> effects
 [ "$AFTER" = 0 ] || sleep "$AFTER" || :
