@@ -58,7 +58,12 @@ pub(crate) fn dry_run(
         let mut is_over = false;
         while page.len() < PAGE && !is_over {
             match items.next().map(|next| ready(next, items.keys(), &wanted)) {
-                Some(Ok(item)) => page.push(item),
+                Some(Ok(item)) => match item.data.work(&batch.work) {
+                    Ok(_) => page.push(item),
+                    Err(fault) => {
+                        run.bad(&Bad { line: item.line, why: fault.why.to_string(), is_last: false })
+                    }
+                },
                 Some(Err(bad)) => {
                     // what comes before it is said before it
                     runtime.block_on(run.page(&engine, plan, busy.as_ref(), std::mem::take(&mut page)))?;

@@ -38,7 +38,10 @@ impl Watch {
     pub(crate) fn hear(&mut self, event: BatchEvent<'_, Item>, now_ms: u64) {
         match event {
             BatchEvent::Runner(Event::Notices) => {
-                self.notices.iter().for_each(|notices| drop(notices.send(())));
+                if let Some(notices) = &self.notices {
+                    // nobody listens any more once the batch is over
+                    let _ = notices.send(());
+                }
             }
             BatchEvent::Runner(event) => self.progress.aside(|| tell(&self.voice, &event)),
             BatchEvent::Started => self.pings.start(),
