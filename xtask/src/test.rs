@@ -85,8 +85,12 @@ const YEARS: u32 = 200;
 /// Calls recorded on each store, for the check that they fit one order.
 const CALLS: u32 = 100_000;
 
+/// How often a hundred processes race for one claim on each store, and how many processes wait for one resource.
+const CLAIMS: u32 = 100;
+const WAITERS: u32 = 200;
+
 /// What there is to be tortured.
-pub(crate) const KINDS: [&str; 5] = ["model", "sinks", "linear", "year", "boundary"];
+pub(crate) const KINDS: [&str; 6] = ["model", "sinks", "linear", "year", "boundary", "races"];
 
 /// `cargo xtask torture KIND…`: what takes minutes, or hours.
 pub(crate) fn torture(words: &[String]) -> Result<(), String> {
@@ -119,6 +123,15 @@ pub(crate) fn torture(words: &[String]) -> Result<(), String> {
     }
     if wants("year") {
         rounds_of("year", &["_of_"], rounds.unwrap_or(YEARS))?;
+    }
+    if wants("races") {
+        for store in ["sqlite", "dir", "postgres", "redis", "etcd", "nats", "objects"] {
+            rounds_of(&format!("store_{store}"), &["passes_the_suite"], rounds.unwrap_or(CLAIMS))?;
+        }
+        println!("a crowd of {WAITERS} processes on one PostgreSQL");
+        let args = ["nextest", "run", "--release", "-p", "semel-cli", "--all-features", "--test", "e2e"];
+        let crowd = ["--no-capture", "a_crowd_of_processes"];
+        call(cargo().args(args).args(crowd).env("SEMEL_ROUNDS", rounds.unwrap_or(WAITERS).to_string()))?;
     }
     if wants("boundary") {
         let args = ["nextest", "run", "--release", "-p", "semel-cli", "--all-features", "--test", "boundary"];
