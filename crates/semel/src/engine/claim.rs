@@ -87,10 +87,8 @@ impl Engine {
                     }
                     // a store that is started again meanwhile ends nobody's wait
                     None if waited && !self.left_to_wait(plan, began).is_zero() => {
-                        tokio::select! {
-                            () = tokio::time::sleep(DOWN_PAUSE) => continue,
-                            caught = signals.next() => return Err(Report::Interrupted(caught.signal)),
-                        }
+                        while_down(signals).await?;
+                        continue;
                     }
                     _ => return Err(Report::StoreDown(why.to_string())),
                 },
@@ -161,6 +159,11 @@ impl Engine {
                         }
                         // where a store makes one change after another, it may stand there all the same
                         Written::Refused => refused = Some(Sent { claim, at }),
+                        // surely not made: one who waits asks again, as for a look
+                        Written::Down(_) if waited && !self.left_to_wait(plan, began).is_zero() => {
+                            while_down(signals).await?;
+                        }
+                        Written::Down(why) => return Err(Report::StoreDown(why)),
                         Written::Unknown(why) => {
                             unanswered.push(Sent { claim, at });
                             unknowns.another(why).await.map_err(Report::StoreDown)?;
@@ -310,7 +313,7 @@ impl Engine {
             }
             Err(StoreError::Refused(_)) => Ok(Written::Refused),
             Err(StoreError::Unknown(why)) => Ok(Written::Unknown(why)),
-            Err(StoreError::Unavailable(why)) => Err(Report::StoreDown(why)),
+            Err(StoreError::Unavailable(why)) => Ok(Written::Down(why)),
         }
     }
 
@@ -469,6 +472,17 @@ enum Written {
     Applied(Versions),
     Refused,
     Unknown(String),
+    /// Surely not made: the store is down, or full of others who ask.
+    Down(String),
+}
+
+/// A pause before a store that is down is asked again.
+#[allow(clippy::result_large_err)] // a report is made once per run
+async fn while_down(signals: &mut impl Signals) -> Result<(), Report> {
+    tokio::select! {
+        () = tokio::time::sleep(DOWN_PAUSE) => Ok(()),
+        caught = signals.next() => Err(Report::Interrupted(caught.signal)),
+    }
 }
 
 /// Counts the writes that went unanswered: a store that never answers (a full disk, say) must not be asked for

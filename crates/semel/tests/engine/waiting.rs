@@ -12,7 +12,7 @@ use semel::core::work::Work;
 use semel::engine::{Engine, Neighbours, Report, RunPlan, Undisturbed};
 use tokio::time::Instant;
 
-use crate::stage::{FakeTask, Stage, plan};
+use crate::stage::{FakeTask, Fault, Stage, plan};
 use crate::{SHORT, ending};
 
 /// A run of other work on the same resource, which waits for so long.
@@ -67,6 +67,28 @@ async fn the_first_of_several_resources_that_is_free_ends_the_wait() {
         tokio::join!(stage.run(1, &a, &mut long), stage.run(2, &b, &mut short), waiting);
     assert_eq!(ending(&report), semel::core::entry::Ending::Succeeded);
     assert!(took < Duration::from_secs(11), "{took:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_a_store_could_not_take_ends_no_wait() {
+    let stage = Stage::new();
+    let mut holder = FakeTask::new(&stage, Duration::from_secs(10));
+    let mut waiter = FakeTask::new(&stage, SHORT);
+    let (holds, second) = (plan("job"), waits("second", 300_000));
+    let waiting = async {
+        tokio::time::sleep(SHORT).await;
+        // the holder's outcome is taken; the claims of who comes next are not, three times over
+        stage.store.swaps(&[Fault::None, Fault::Down, Fault::Down, Fault::Down]);
+        stage.run(2, &second, &mut waiter).await
+    };
+    let (held, report) = tokio::join!(stage.run(1, &holds, &mut holder), waiting);
+    assert_eq!(ending(&held), semel::core::entry::Ending::Succeeded);
+    assert_eq!(ending(&report), semel::core::entry::Ending::Succeeded);
+    // who does not wait is told at once
+    stage.store.swaps(&[Fault::Down]);
+    let mut third = FakeTask::new(&stage, SHORT);
+    let report = stage.run(3, &waits("third", 300_000), &mut third).await;
+    assert!(matches!(report, Report::StoreDown(_)), "{report:?}");
 }
 
 /// A machine on which everybody dies at once.
