@@ -35,14 +35,16 @@ cargo xtask torture [--store NAME,…|URL|all] [--rounds N] [--seconds N] [--see
                                 and the usual ways without it, with effects counted outside [1000 rounds on sqlite].
                                 Stores: sqlite, dir, postgres, redis, etcd, nats, s3, gs, az. Kinds: probe, hold, steps,
                                 batch, write, push, sql; controls: flock, jsonl, set-nx, git-loop, plain-write, plain-sql
-cargo xtask torture model|replay|sinks|linear|year|boundary… [--rounds N] [--seed S] [--debug] [--json FILE]
+cargo xtask torture model|replay|sinks|linear|year|boundary|races… [--rounds N] [--seed S] [--debug] [--json FILE]
                     [--results PAGE]
                                 what takes minutes or hours: the model check with wider bounds; zombies at every
                                 sink, 10,000 at each place, and 2,000 races per transport of git; 100,000 calls on
                                 each store under faults, and whether their answers fit one order; 200 simulated
                                 years of two unreliable schedulers; runs killed at every system call, and the power
-                                cut at every write. --rounds, --seed: of sinks, linear and year; --debug: of a debug
-                                build; --json, --results: keep what they counted
+                                cut at every write; a hundred processes racing for one claim, 100 rounds on each
+                                store, and 200 that wait for one resource. --rounds: of all but model and boundary;
+                                --seed: of sinks, linear, replay and year; --debug: of a debug build; --json,
+                                --results: keep what they counted
 cargo xtask torture fuzz [TARGET…] [--seconds N] [--seed S] [--keep] [--json FILE] [--results PAGE]
                                 libFuzzer on every reader of bytes from outside; --keep: what it found new goes into
                                 the corpus

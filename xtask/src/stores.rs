@@ -3,28 +3,28 @@
 //! Each store gets one private server; each test a corner of its own in it. Left out are tests of what is SQLite's own
 //! (its files, its syncs, full disks) and those that never come to a store.
 
-use semel_testkit::{Azurite, Etcd, Moto, NatsVersion, PgServer, Redis, nats};
+use semel_testkit::{Azurite, Etcd, Moto, NatsVersion, OnDisk, PgServer, Redis, nats};
 
 use crate::tools::{call, cargo};
 
 /// The stores, by the names that `--store` takes.
-pub(crate) const STORES: [&str; 7] = ["postgres", "redis", "etcd", "nats", "dir", "s3", "az"];
+pub(crate) const STORES: [&str; 8] = ["postgres", "redis", "etcd", "nats", "dir", "s3", "az", "gs"];
 
 /// What every store is tried with in `cargo xtask test`: one of each kind, so that all of it takes minutes.
-const SHORT: &str = "test(/^once::|^overlap::|^leases::|^doubt::|^steps::|^batch::/)";
+const SHORT: &str = "test(/^once::|^overlap::|^leases::|^doubt::|^steps::|^batch::/) or test(/^write::(it_writes|a_lease_that|a_zombie_that_wakes)|^push::(the_current|a_stale_token|in_a_run)|^watching::(first_of_a_kind|missed_and|a_check_finds)|^plan::(a_retry_gets|two_that_race)|^retry::what_is_quarantined|^stall::stopped_with/)";
 
 /// The same where each request takes long: the servers that stand for object stores answer one at a time, so no crowds
 /// meet there.
-const SHORTEST: &str = "test(/^once::|^doubt::|^steps::(a_|the_)/) and not test(/thirty_/)";
+const SHORTEST: &str = "(test(/^once::|^doubt::|^steps::(a_|the_)/) and not test(/thirty_/)) or test(/^write::it_writes|^push::the_current|^watching::a_check_finds/)";
+
+/// And of a second service by the same driver, which differs in its requests alone.
+const FEWEST: &str = "test(/^once::|^write::it_writes/) and not test(/thirty_/)";
 
 /// What a whole pass is: `cargo xtask test --store NAME`.
 const WHOLE: &str = "test(/^(once|overlap|crash|doubt|stall|signals|failures|payload|steps|steps_hard|matrix|plan|write|push|schedule|retry|batch|batch_kills|batch_streams|leases|watching|history|advise|rehearsal|catch_up|year)::/)";
 
 /// Tests of the file of the ledger: that it is missing, taken away, or may not grow.
 const OF_FILES: &str = "test(/why_a_slot_was_missed_is_known|what_makes_no_sense_is_refused|a_limit_on_the_size_of_files|fifty_first_starts|the_fence_refuses_what_a_store/)";
-
-/// Tests that know the first token to be 1. Those of PostgreSQL begin with its timeline, those of Redis with its time.
-const OF_TOKENS: &str = "test(/^leases::(a_held|a_killed|a_lease_whose|a_script|a_stalled|after_its|bound_to|hold_runs|holds_nest|renewals|show_says|tokens_are)|all_that_fell_due|the_whole_tree_dies|while_a_survivor|a_missing_program_is_127|retries_happen_inside|after_a_lapse_a_lock_delay|a_stale_token_is_77|the_current_branch_is_pushed|a_long_run_keeps|a_success_that_comes_too_late|stopped_alone_its|stopped_with_its_whole|a_summary_is_said|a_fence_is_shown|a_file_of_another|a_full_disk_leaves|it_writes_in_silence|links_are_followed|the_content_is_never|the_fence_refuses/)";
 
 /// A server, for as long as it is needed.
 pub(crate) struct Started {
@@ -78,6 +78,11 @@ pub(crate) fn start(store: &str) -> Result<Started, String> {
             let url = server.url("{}");
             started(server, url, &Azurite::VARIABLES)
         }
+        "gs" => {
+            let server = OnDisk::start();
+            let url = OnDisk::gs_url_at(server.0.address(0), "{}");
+            started(server, url, &[])
+        }
         other => return Err(format!("there is no store {other:?} to test: use {}", STORES.join(", "))),
     })
 }
@@ -95,17 +100,15 @@ fn test(store: &str, is_whole: bool, more: &[String]) -> Result<(), String> {
     let some = match store {
         _ if is_whole => WHOLE,
         "s3" | "az" => SHORTEST,
+        "gs" => FEWEST,
         _ => SHORT,
     };
-    let mut filter = format!("({some}) and not {OF_FILES}");
-    if matches!(store, "postgres" | "redis") {
-        filter.push_str(&format!(" and not {OF_TOKENS}"));
-    }
+    let filter = format!("({some}) and not {OF_FILES}");
     println!("the end-to-end suite on {store}");
     let mut nextest = cargo();
     nextest.args(["nextest", "run", "--workspace", "--all-features", "--no-fail-fast"]);
     nextest.args(["-E", &format!("binary(e2e) and {filter}")]).args(more);
-    if matches!(store, "s3" | "az") {
+    if matches!(store, "s3" | "az" | "gs") {
         nextest.args(["--test-threads", "1"]);
     }
     nextest.env("E2E_STORE", &started.address).env("SEMEL_SERVERS", crate::servers::folder());

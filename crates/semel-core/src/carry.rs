@@ -1,6 +1,6 @@
 //! What becomes of each record when a ledger is carried from one store to another.
 //!
-//! Theory. The copy is marked in the target while it goes on, so what stands there is either the copy's own, from a try
+//! Theory. The copy notes in the target what it writes there, so what stands there is either the copy's own, from a try
 //! that was interrupted, or a stranger's. Only the copy's own is written over. A lease is carried as its counter: the
 //! higher one stays, so no token goes back on either side. Nobody may hold one meanwhile, on either side.
 
@@ -14,8 +14,8 @@ pub struct Both<'a> {
     pub source: &'a [u8],
     /// The bytes in the target, if any.
     pub target: Option<&'a [u8]>,
-    /// The target is marked as being copied to.
-    pub marked: bool,
+    /// What the target has was written by this copy.
+    pub ours: bool,
 }
 
 /// What to do with a record that is no lease.
@@ -34,7 +34,7 @@ pub fn record(both: &Both<'_>) -> Carry {
     match both.target {
         None => Carry::Write,
         Some(target) if target == both.source => Carry::Leave,
-        Some(_) if both.marked => Carry::Write,
+        Some(_) if both.ours => Carry::Write,
         Some(_) => Carry::Stranger,
     }
 }
@@ -72,7 +72,7 @@ mod tests {
 
     #[test]
     fn only_the_copys_own_is_written_over() {
-        let both = |target, marked| record(&Both { source: b"new", target, marked });
+        let both = |target, ours| record(&Both { source: b"new", target, ours });
         assert_eq!(both(None, false), Carry::Write);
         assert_eq!(both(Some(b"new".as_slice()), false), Carry::Leave);
         assert_eq!(both(Some(b"old".as_slice()), true), Carry::Write);

@@ -137,6 +137,43 @@ impl Azurite {
         [("AZURE_STORAGE_ACCOUNT_NAME", ACCOUNT), ("AZURE_STORAGE_ACCOUNT_KEY", ACCOUNT_KEY)];
 }
 
+/// A server from npm that takes conditions and heeds none of them.
+#[derive(Debug)]
+pub struct S3rver(pub Server);
+
+impl S3rver {
+    /// With a bucket, and nothing in it.
+    pub fn start() -> S3rver {
+        let program = needed("s3rver");
+        S3rver(Server::start(
+            "s3rver",
+            1,
+            |dir, ports| {
+                let objects = dir.join("objects");
+                std::fs::create_dir_all(&objects).unwrap();
+                let mut recipe = Recipe::new([program.as_os_str()]);
+                recipe
+                    .words
+                    .extend(["--silent", "--no-vhost-buckets", "--address", "127.0.0.1"].map(Into::into));
+                recipe.words.extend(["--configure-bucket", BUCKET, "--port"].map(Into::into));
+                recipe.words.push(ports[0].to_string().into());
+                recipe.words.extend(["--directory".into(), objects.into_os_string()]);
+                recipe
+            },
+            Server::listens,
+        ))
+    }
+
+    /// The address of a ledger there.
+    pub fn url(&self, prefix: &str) -> String {
+        Moto::url_at(self.0.address(0), prefix)
+    }
+
+    /// What a client needs beside the address.
+    pub const VARIABLES: [(&'static str, &'static str); 2] =
+        [("AWS_ACCESS_KEY_ID", "S3RVER"), ("AWS_SECRET_ACCESS_KEY", "S3RVER")];
+}
+
 /// A server of our own, which speaks as S3 and as GCS do and has on disk what it answered: it may be killed.
 #[derive(Debug)]
 pub struct OnDisk(pub Server);

@@ -12,7 +12,7 @@ use semel::core::record::{Expect, RecordKey, Version, decode};
 use semel::engine::copy::{CopyError, copy};
 use semel::store::memory::Memory;
 use semel::store::sqlite::Sqlite;
-use semel::store::{Change, Durability, Loaded, Pending, Record, Store, StoreError};
+use semel::store::{Change, Durability, Loaded, Most, Pending, Record, Store, StoreError};
 use semel::{Job, Outcome, Run, Semel};
 use tokio::sync::Notify;
 
@@ -133,6 +133,77 @@ async fn an_interrupted_copy_goes_on_and_a_changed_source_is_told() {
     assert_eq!((again.written, again.digest), (0, carried.digest));
 }
 
+/// A record of the target by the name of its job, as it stands.
+async fn entry_of(store: &dyn Store, job: &Job) -> Vec<u8> {
+    let key = RecordKey::entry(job.work().unwrap());
+    store.load(std::slice::from_ref(&key)).await.unwrap().records.pop().flatten().unwrap().value
+}
+
+#[tokio::test]
+async fn what_was_done_in_a_target_that_was_used_too_early_is_not_written_over() {
+    let (source, target) = (ledger_of(200).await, Arc::new(Memory::new()));
+    let failing = Job::named("late").once().resource("site").build().unwrap();
+    let failed = async |_: Run| Err::<u32, Any>("not yet".into());
+    assert!(matches!(Semel::on(source.clone()).run(&failing, failed).await, Outcome::Failed(_)));
+    let dying = Dying { inner: target.clone(), left: AtomicU32::new(4) };
+    assert!(copy(&*source, &dying, &mut |_| ()).await.is_err(), "it did not die");
+    // half of it is there, and somebody runs on it: the work that failed in the source is done here
+    assert!(matches!(Semel::on(target.clone()).run(&failing, publish).await, Outcome::Done(7)));
+    let done = entry_of(&*target, &failing).await;
+    let refused = copy(&*source, &*target, &mut |_| ()).await.unwrap_err();
+    assert!(matches!(refused, CopyError::Used(_)), "{refused}");
+    assert_eq!(entry_of(&*target, &failing).await, done, "the outcome stands");
+    assert!(matches!(Semel::on(target.clone()).run(&failing, publish).await, Outcome::AlreadyDone(Some(7))));
+}
+
+#[tokio::test]
+async fn what_the_copy_wrote_itself_is_carried_anew_when_the_source_went_on() {
+    let (source, target) = (ledger_of(100).await, Arc::new(Memory::new()));
+    let failing = Job::named("a-late").once().resource("site").build().unwrap();
+    let failed = async |_: Run| Err::<u32, Any>("not yet".into());
+    let semel = Semel::on(source.clone());
+    assert!(matches!(semel.run(&failing, failed).await, Outcome::Failed(_)));
+    let before = entry_of(&*source, &failing).await;
+    let mut after = 0;
+    // as soon as its entry was carried
+    loop {
+        after += 1;
+        let dying = Dying { inner: target.clone(), left: AtomicU32::new(after) };
+        assert!(copy(&*source, &dying, &mut |_| ()).await.is_err(), "it did not die after {after} swaps");
+        let key = RecordKey::entry(failing.work().unwrap());
+        let carried = target.load(std::slice::from_ref(&key)).await.unwrap().records.pop().flatten();
+        if carried.is_some_and(|carried| carried.value == before) {
+            break;
+        }
+    }
+    assert!(matches!(semel.run(&failing, publish).await, Outcome::Done(7)));
+    copy(&*source, &*target, &mut |_| ()).await.unwrap();
+    assert_eq!(entry_of(&*target, &failing).await, entry_of(&*source, &failing).await);
+    let left = target.scan("copy/", None, 10).await.unwrap();
+    assert!(left.is_empty(), "the copy left something of its own: {left:?}");
+}
+
+/// Somebody writes into the target between the copy's look and its write.
+#[tokio::test]
+async fn a_record_that_changes_under_the_copy_is_not_written_over() {
+    let (source, target) = (ledger_of(3).await, Meddled(Memory::new()));
+    let refused = copy(&*source, &target, &mut |_| ()).await.unwrap_err();
+    assert!(matches!(refused, CopyError::Used(_)), "{refused}");
+    let entries = target.scan("entry/", None, 10).await.unwrap();
+    assert!(entries.iter().any(|record| record.value == b"theirs"), "{entries:?}");
+}
+
+/// Swaps hold no more than the target says that it takes.
+#[tokio::test]
+async fn a_target_that_takes_little_at_once_gets_little_at_once() {
+    for most in [Most { changes: 3, bytes: usize::MAX }, Most { changes: usize::MAX, bytes: 2_000 }] {
+        let source = ledger_of(50).await;
+        let target = Picky { inner: Memory::new(), most };
+        let carried = copy(&*source, &target, &mut |_| ()).await.unwrap();
+        assert_eq!(carried.written, 101);
+    }
+}
+
 #[tokio::test]
 async fn a_strangers_ledger_is_not_touched() {
     let (source, target) = (ledger_of(1).await, Arc::new(Memory::new()));
@@ -140,6 +211,94 @@ async fn a_strangers_ledger_is_not_touched() {
     assert!(matches!(copy(&*source, &*target, &mut |_| ()).await, Err(CopyError::Stranger(_))));
     let left = target.scan("", None, 100).await.unwrap();
     assert_eq!(left.len(), 1, "{left:?}");
+}
+
+/// A store into which somebody else writes the first entry just before we do.
+#[derive(Debug)]
+struct Meddled(Memory);
+
+impl Store for Meddled {
+    fn load<'a>(&'a self, keys: &'a [RecordKey]) -> Pending<'a, Loaded> {
+        self.0.load(keys)
+    }
+
+    fn swap<'a>(&'a self, changes: &'a [Change], durability: Durability) -> Pending<'a, Vec<Version>> {
+        let entry = changes.iter().find(|change| change.key().as_str().starts_with("entry/"));
+        Box::pin(async move {
+            if let Some(entry) = entry {
+                let _ = self.0.swap(&[put(entry.key().as_str(), b"theirs")], durability).await;
+            }
+            self.0.swap(changes, durability).await
+        })
+    }
+
+    fn touch<'a>(&'a self, key: &'a RecordKey, version: &'a Version) -> Pending<'a, ()> {
+        self.0.touch(key, version)
+    }
+
+    fn scan<'a>(
+        &'a self,
+        prefix: &'a str,
+        after: Option<&'a RecordKey>,
+        limit: usize,
+    ) -> Pending<'a, Vec<Record>> {
+        self.0.scan(prefix, after, limit)
+    }
+
+    fn changed<'a>(
+        &'a self,
+        key: &'a RecordKey,
+        version: Option<&'a Version>,
+        within: Duration,
+    ) -> Pending<'a, bool> {
+        self.0.changed(key, version, within)
+    }
+}
+
+/// A store that takes so much in one swap, and panics at more.
+#[derive(Debug)]
+struct Picky {
+    inner: Memory,
+    most: Most,
+}
+
+impl Store for Picky {
+    fn load<'a>(&'a self, keys: &'a [RecordKey]) -> Pending<'a, Loaded> {
+        self.inner.load(keys)
+    }
+
+    fn swap<'a>(&'a self, changes: &'a [Change], durability: Durability) -> Pending<'a, Vec<Version>> {
+        let bytes: usize = changes.iter().map(Change::size).sum();
+        assert!(changes.len() <= self.most.changes, "{} changes", changes.len());
+        assert!(bytes <= self.most.bytes || changes.len() == 1, "{bytes} bytes");
+        self.inner.swap(changes, durability)
+    }
+
+    fn most(&self) -> Most {
+        self.most
+    }
+
+    fn touch<'a>(&'a self, key: &'a RecordKey, version: &'a Version) -> Pending<'a, ()> {
+        self.inner.touch(key, version)
+    }
+
+    fn scan<'a>(
+        &'a self,
+        prefix: &'a str,
+        after: Option<&'a RecordKey>,
+        limit: usize,
+    ) -> Pending<'a, Vec<Record>> {
+        self.inner.scan(prefix, after, limit)
+    }
+
+    fn changed<'a>(
+        &'a self,
+        key: &'a RecordKey,
+        version: Option<&'a Version>,
+        within: Duration,
+    ) -> Pending<'a, bool> {
+        self.inner.changed(key, version, within)
+    }
 }
 
 /// A store that dies after some swaps, as its copier would.

@@ -19,13 +19,16 @@ const YEARS: u64 = 200;
 const CALLS: u64 = 100_000;
 /// Paths of each kind through the model that each store takes.
 const PATHS: u64 = 500;
+/// How often a hundred processes race for one claim on each store, and how many processes wait for one resource.
+const CLAIMS: u64 = 100;
+const WAITERS: u64 = 200;
 
 /// What there is to be tortured.
-const KINDS: [&str; 6] = ["model", "replay", "sinks", "linear", "year", "boundary"];
+const KINDS: [&str; 7] = ["model", "replay", "sinks", "linear", "year", "boundary", "races"];
 /// Those that try all there is, so that there is nothing to draw.
 const WHOLE: [&str; 2] = ["model", "boundary"];
 /// Those that pass or fail, and count nothing that is kept.
-const UNCOUNTED: [&str; 1] = ["replay"];
+const UNCOUNTED: [&str; 2] = ["replay", "races"];
 
 pub(crate) fn is_kind(word: &str) -> bool {
     KINDS.contains(&word)
@@ -133,6 +136,12 @@ fn counted_by(kind: &str, options: &Options) -> Result<Vec<Counted>, String> {
         "linear" => counted.extend(of("linear", &["linearizable"], CALLS)?),
         "replay" => counted.extend(of("replay", &["as_the_model_says"], PATHS)?),
         "year" => counted.extend(of("year", &["_of_"], YEARS)?),
+        "races" => {
+            for store in ["sqlite", "dir", "postgres", "redis", "etcd", "nats", "objects"] {
+                of(&format!("store_{store}"), &["passes_the_suite"], CLAIMS)?;
+            }
+            of("e2e", &["a_crowd_of_processes"], WAITERS)?;
+        }
         "boundary" => {
             let mut nextest = nextest("boundary", options);
             counted.extend(heard(nextest.args(["--run-ignored", "only"]))?);

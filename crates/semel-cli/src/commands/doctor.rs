@@ -161,14 +161,17 @@ async fn examine_service(engine: &Engine, report: &mut Report) -> Result<(), ()>
         }
         Ok(findings) => findings.into_iter().for_each(|finding| report.add(Check::from(finding))),
     }
-    prove(engine, "see what the store says of itself above, and its page in the docs", report).await;
+    let mend = "see what the store says of itself above, and its page in the docs";
+    let mend_of_lost =
+        "do not use this store: writes that it acknowledged are not there; see what it says of itself above";
+    prove(engine, mend, mend_of_lost, report).await;
     Ok(())
 }
 
-async fn prove(engine: &Engine, mend: &'static str, report: &mut Report) {
+async fn prove(engine: &Engine, mend: &'static str, mend_of_lost: &'static str, report: &mut Report) {
     match engine.prove().await {
         Err(why) => report.add(wrong("promises", format!("the store could not be tried out: {why}"), mend)),
-        Ok(proof) => promises(&proof).into_iter().for_each(|check| report.add(check)),
+        Ok(proof) => promises(&proof, mend_of_lost).into_iter().for_each(|check| report.add(check)),
     }
     report.add(records(engine).await);
 }
@@ -201,17 +204,18 @@ async fn examine(store: &Sqlite, engine: &Engine, report: &mut Report) {
             ));
         }
     }
-    prove(engine, "free the disk, or give another path", report).await;
+    let mend_of_lost = "do not use this place: give a path on a local disk";
+    prove(engine, "free the disk, or give another path", mend_of_lost, report).await;
 }
 
-fn promises(proof: &Proof) -> [Check; 4] {
+fn promises(proof: &Proof, mend_of_lost: &'static str) -> [Check; 4] {
     let Proof { raced, lost, load, commit, clock_fault } = proof;
     let swap = match lost {
         0 => good("swap", format!("8 racing writers made {raced} conditional writes, none was lost")),
         lost => wrong(
             "swap",
             format!("of {raced} conditional writes by 8 racing writers {lost} were lost"),
-            "do not use this place: give a path on a local disk",
+            mend_of_lost,
         ),
     };
     let lease = match clock_fault {

@@ -28,9 +28,9 @@ fn the_whole_tree_dies_with_semel_and_the_next_run_takes_over_at_once() {
     // the ttl is a minute: nobody waits for it
     home.run("--job a --once --if-busy fail", "echo $SEMEL_TOKEN >> tokens").exits(0).silent();
     assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
-    assert_eq!(home.numbers("tokens"), [1, 2]);
+    assert_eq!(home.ranks("tokens"), [1, 2]);
     home.run("--job a --once", "echo $SEMEL_TOKEN >> tokens").exits(0);
-    assert_eq!(home.numbers("tokens"), [1, 2]);
+    assert_eq!(home.ranks("tokens"), [1, 2]);
 }
 
 #[test]
@@ -81,7 +81,7 @@ fn while_a_survivor_lives_nobody_takes_over() {
     kill(home.numbers("pids")[0] as i32, libc::SIGKILL);
     until_gone(&home.numbers("pids"), SOON);
     home.run("--job a --once --if-busy fail", effect).exits(0);
-    assert_eq!(home.numbers("tokens"), [2]);
+    assert_eq!(home.lines("tokens").len(), 1);
     // nobody was left to remove its cgroup
     home.ask("gc").exits(0);
     let name = format!("semel-{semel}-*");

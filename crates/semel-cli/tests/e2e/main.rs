@@ -27,7 +27,7 @@
 //! | `schedule`, `year` | slots from schedules; weeks of two unreliable schedulers |
 //! | `advise` | ttl, timeout and grace from what was measured |
 //! | `batch`, `batch_input`, `batch_kills` | items from a file, each once, however often it dies |
-//! | `stores` | other stores by their address; a ledger that is carried over |
+//! | `stores`, `fleet` | other stores by their address; a ledger that is carried over; services that are proven, cut off, crowded |
 //! | `leases`, `cost` | leases for scripts; syncs and memory |
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
@@ -56,6 +56,8 @@ mod doubt;
 mod environment;
 mod failures;
 mod fence_sql;
+#[cfg(feature = "all-stores")]
+mod fleet;
 mod full_disk;
 mod history;
 mod init;

@@ -134,7 +134,7 @@ fn after_a_lapse_a_lock_delay_lets_effects_drain() {
     home.run(&format!("--job a --slot 2 {flags} --if-busy wait=1m"), "echo $SEMEL_TOKEN >> tokens").exits(0);
     // the lease was renewed a third of its ttl ago at the most
     assert!(start.elapsed() >= Duration::from_millis(1600), "{:?}", start.elapsed());
-    assert_eq!(home.numbers("tokens"), [1, 2]);
+    assert_eq!(home.ranks("tokens"), [1, 2]);
 }
 
 #[test]

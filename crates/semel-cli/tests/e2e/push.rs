@@ -105,7 +105,7 @@ fn the_current_branch_is_pushed_once_however_often_one_pushes() {
     assert_eq!(git.count("e"), 1);
     git.commit("f");
     let json = git.push(&token, "f", &["--json"]).exits(0).json();
-    assert_eq!((&json["outcome"], &json["token"]), (&"pushed".into(), &1.into()));
+    assert_eq!((&json["outcome"], &json["token"]), (&"pushed".into(), &token.parse::<u64>().unwrap().into()));
     assert_eq!(
         git.here("git rev-parse origin/main"),
         json["refs"][0]["commit"],
@@ -128,7 +128,8 @@ fn a_stale_token_is_77_even_where_only_the_remote_knows() {
     git.commit("g");
     let behind = format!("sqlite:{}", git.home.path("behind.db").display());
     let token = git.ask(&["lease", "acquire", "site", "--store", &behind]).exits(0).text();
-    let said = git.push(&token, "g", &["--store", &behind]).exits(77).saying("sealed by token 2");
+    let said =
+        git.push(&token, "g", &["--store", &behind]).exits(77).saying(&format!("sealed by token {next}"));
     assert_eq!(said.err.lines().count(), 1, "{}", said.err);
     assert_eq!((git.count("e"), git.count("f"), git.count("g")), (1, 1, 0));
 }

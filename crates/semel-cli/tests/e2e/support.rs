@@ -212,6 +212,17 @@ impl Home {
         self.lines(name).iter().map(|line| line.parse().unwrap()).collect()
     }
 
+    /// The tokens in this file, one a line, as their places among all of them: the least is 1 on every store, wherever
+    /// its own begin.
+    #[track_caller]
+    pub(crate) fn ranks(&self, name: &str) -> Vec<usize> {
+        let numbers = self.numbers(name);
+        let mut all = numbers.clone();
+        all.sort_unstable();
+        all.dedup();
+        numbers.iter().map(|number| all.partition_point(|other| other < number) + 1).collect()
+    }
+
     pub(crate) fn write(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
         let path = self.path(name);
         std::fs::write(&path, content).unwrap();
@@ -322,8 +333,14 @@ impl Running {
 
     /// Wait for its end.
     #[track_caller]
-    pub(crate) fn end(mut self) -> Said {
-        until("its end", SOON, || self.has_ended());
+    pub(crate) fn end(self) -> Said {
+        self.end_within(SOON)
+    }
+
+    /// Wait for its end, so long at most.
+    #[track_caller]
+    pub(crate) fn end_within(mut self, limit: Duration) -> Said {
+        until("its end", limit, || self.has_ended());
         let status = self.child.wait().unwrap();
         Said { code: code(status), out: std::fs::read(&self.out).unwrap(), err: self.err() }
     }

@@ -31,6 +31,9 @@ use semel::store::conformance::claims::{self, Claim};
 use semel::store::sqlite::Sqlite;
 use semel::store::{self, Change, Durability, Record, Settings, Store};
 
+/// A hundred of these ask one server at once, which may answer one at a time.
+const PATIENCE: Duration = Duration::from_secs(60);
+
 /// The store, so that it can be closed as its kind is.
 enum Opened {
     Sqlite(Sqlite),
@@ -45,7 +48,8 @@ impl Opened {
                 // the suite's own process: what a service needs beside its address comes from around it
                 #[allow(clippy::disallowed_methods)]
                 let variables = std::env::vars().collect();
-                store::open(url, &Settings { variables, ..Settings::default() }).map(Opened::Other)
+                store::open(url, &Settings { variables, deadline: PATIENCE, ..Settings::default() })
+                    .map(Opened::Other)
             }
         };
         opened.map_err(|why| why.to_string())

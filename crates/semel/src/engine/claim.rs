@@ -1,14 +1,18 @@
 //! Claim: look, decide, write; look again if somebody else was faster.
 
+use std::future::poll_fn;
+use std::task::Poll;
 use std::time::Duration;
 
 use semel_core::alarm::spot;
 use semel_core::claim::{self, Ask, Busy, Claim, Decision, First, Intent, View, Write, with_alarm};
 use semel_core::entry::{Entry, State};
-use semel_core::lease::Before;
+use semel_core::lease::{Before, SeenLease};
+use semel_core::name::Name;
+use semel_core::owner::Owner;
 use semel_core::plan::Plan;
 use semel_core::policy::{IfBusy, trust_counts_from};
-use semel_core::record::{RecordKey, Seen, Version};
+use semel_core::record::{RecordKey, Seen, Standing, Version};
 use semel_core::token::Nonce;
 use semel_core::work::Work;
 
@@ -19,7 +23,7 @@ use super::view::{LookError, changes};
 use super::{Begin, Engine, Event, Held, Report, RunPlan, Signals, Task, Tell, Unplanned};
 use crate::clock::Moment;
 use crate::crash;
-use crate::store::{Change, Durability, StoreError, Swaps};
+use crate::store::{Change, Durability, Pending, StoreError, Swaps};
 
 /// A fresh claim: the lease is ours, the intent is on record.
 pub(super) struct Claimed {
@@ -29,7 +33,7 @@ pub(super) struct Claimed {
     pub(super) after_lost: bool,
 }
 
-/// How long a waiter sleeps at most before it looks whether the holder is still among the living.
+/// How often a waiter asks this machine, not the store, whether a holder on it is still among the living.
 const GONE_CHECK: Duration = Duration::from_millis(500);
 /// How long an unanswered claim is looked for before the run gives up. Its lease lapses by itself.
 const UNKNOWN_PATIENCE: Duration = Duration::from_secs(10);
@@ -83,10 +87,8 @@ impl Engine {
                     }
                     // a store that is started again meanwhile ends nobody's wait
                     None if waited && !self.left_to_wait(plan, began).is_zero() => {
-                        tokio::select! {
-                            () = tokio::time::sleep(DOWN_PAUSE) => continue,
-                            caught = signals.next() => return Err(Report::Interrupted(caught.signal)),
-                        }
+                        while_down(signals).await?;
+                        continue;
                     }
                     _ => return Err(Report::StoreDown(why.to_string())),
                 },
@@ -158,6 +160,11 @@ impl Engine {
                         }
                         // where a store makes one change after another, it may stand there all the same
                         Written::Refused => refused = Some(Sent { claim, at }),
+                        // surely not made: one who waits asks again, as for a look
+                        Written::Down(_) if waited && !self.left_to_wait(plan, began).is_zero() => {
+                            while_down(signals).await?;
+                        }
+                        Written::Down(why) => return Err(Report::StoreDown(why)),
                         Written::Unknown(why) => {
                             unanswered.push(Sent { claim, at });
                             unknowns.another(why).await.map_err(Report::StoreDown)?;
@@ -307,7 +314,7 @@ impl Engine {
             }
             Err(StoreError::Refused(_)) => Ok(Written::Refused),
             Err(StoreError::Unknown(why)) => Ok(Written::Unknown(why)),
-            Err(StoreError::Unavailable(why)) => Err(Report::StoreDown(why)),
+            Err(StoreError::Unavailable(why)) => Ok(Written::Down(why)),
         }
     }
 
@@ -396,21 +403,64 @@ impl Engine {
             return Err(Report::Yielded(busy));
         }
         tell(Event::Waiting(&busy));
-        // until the record changes, its time runs out, or its owner may have died
-        let pause = left.min(Duration::from_millis(busy.held.wait_ms.max(1))).min(GONE_CHECK);
-        let lease = view.lease(&busy.resource).flatten();
-        let key = RecordKey::lease(&busy.resource);
+        // until a record changes, its time runs out by a watch that counts suspend, or its owner has died
+        let pause = left.min(Duration::from_millis(busy.held.wait_ms.max(1)));
+        let over = self.clock.now().plus_ms(u64::try_from(pause.as_millis()).unwrap_or(u64::MAX).max(1));
+        let in_the_way = in_the_way(view, &busy);
+        let waits = in_the_way.iter().map(|(key, lease)| {
+            self.store.changed(key, lease.as_ref().map(|lease| &lease.record.version), pause)
+        });
         tokio::select! {
-            changed = self.store.changed(&key, lease.map(|lease| &lease.record.version), pause) => {
+            changed = first(waits.collect()) => {
                 if changed.is_err() {
                     // the next look says what is wrong; this only keeps from asking in a tight loop
                     tokio::time::sleep(UNKNOWN_PAUSE.min(pause)).await;
                 }
                 Ok(())
             }
+            () = self.clock.sleep_until(over) => Ok(()),
+            () = self.gone(in_the_way.iter().filter_map(|(_, lease)| *lease)) => Ok(()),
             caught = signals.next() => Err(Report::Interrupted(caught.signal)),
         }
     }
+
+    /// Until one of these holders is provably gone; for ever if none of them lives on this machine.
+    async fn gone<'a>(&self, leases: impl Iterator<Item = &'a SeenLease>) {
+        let neighbours: Vec<(&Owner, &Nonce)> = leases
+            .filter_map(|seen| Some((seen.record.value.hold.as_ref()?, &seen.record.value.grant.nonce)))
+            .filter(|(hold, _)| !hold.resting && hold.owner.is_neighbour_of(&self.me))
+            .map(|(hold, nonce)| (&hold.owner, nonce))
+            .collect();
+        if neighbours.is_empty() {
+            return std::future::pending().await;
+        }
+        while !neighbours.iter().any(|(owner, nonce)| self.neighbours.is_gone(owner, nonce)) {
+            tokio::time::sleep(GONE_CHECK).await;
+        }
+    }
+}
+
+/// The leases whose change may end a wait: the one that is busy and, unless this very work runs under it, those of the
+/// other resources that would do.
+fn in_the_way<'v>(view: &'v View, busy: &Busy) -> Vec<(RecordKey, Option<&'v SeenLease>)> {
+    let is_live = |seen: &SeenLease| matches!(seen.standing, Standing::Live { .. });
+    let counts = |(name, seen): &&(Name, Option<SeenLease>)| {
+        *name == busy.resource || (!busy.same_work && seen.as_ref().is_some_and(is_live))
+    };
+    let leases = view.leases.iter().filter(counts);
+    leases.map(|(name, seen)| (RecordKey::lease(name), seen.as_ref())).collect()
+}
+
+/// What the first of these comes to.
+async fn first<T>(mut waits: Vec<Pending<'_, T>>) -> Result<T, StoreError> {
+    poll_fn(|context| {
+        let ready = waits.iter_mut().find_map(|wait| match wait.as_mut().poll(context) {
+            Poll::Ready(answer) => Some(answer),
+            Poll::Pending => None,
+        });
+        ready.map_or(Poll::Pending, Poll::Ready)
+    })
+    .await
 }
 
 /// What is told of an entry that needs a person.
@@ -423,6 +473,17 @@ enum Written {
     Applied(Versions),
     Refused,
     Unknown(String),
+    /// Surely not made: the store is down, or full of others who ask.
+    Down(String),
+}
+
+/// A pause before a store that is down is asked again.
+#[allow(clippy::result_large_err)] // a report is made once per run
+async fn while_down(signals: &mut impl Signals) -> Result<(), Report> {
+    tokio::select! {
+        () = tokio::time::sleep(DOWN_PAUSE) => Ok(()),
+        caught = signals.next() => Err(Report::Interrupted(caught.signal)),
+    }
 }
 
 /// Counts the writes that went unanswered: a store that never answers (a full disk, say) must not be asked for

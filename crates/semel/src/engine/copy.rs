@@ -4,31 +4,40 @@
 //! nobody holds a lease ──▶ mark the target ──▶ leases, then all else, page by page ──▶ compare both ──▶ unmark
 //! ```
 //!
-//! Theory. Leases go first, so that a copy which is interrupted has carried the counters: no token goes back. While the
-//! mark stands, what differs in the target is the copy's own of an earlier try and is written over; without the mark it
-//! is a stranger's, and nothing is touched. At the end both sides are read once more, record by record: what changed in
-//! the source meanwhile shows as a difference, and the mark stays.
+//! Theory. Leases go first, so that a copy which is interrupted has carried the counters: no token goes back. Each page
+//! is preceded by a note of what it is about to write, a short digest for each record, which lies in the target beside
+//! the mark. So a copy that goes on knows its own: what differs and is its own is written over, as the source went on;
+//! what differs and is not was written by somebody who used the target too early, and nothing of theirs is touched. At the
+//! end both sides are read once more, record by record: what changed in the source meanwhile shows as a difference, and
+//! mark and notes stay.
 //!
 //! Not guaranteed: that nobody goes on with the source afterwards. Its next grant would have the token of the target's
 //! next grant, and another nonce; a fenced sink refuses the second and says so.
 
+use std::collections::HashSet;
+use std::time::Duration;
+
+use semel_core::canonical::hex;
 use semel_core::carry::{self, Both, Carry};
 use semel_core::lease::Lease;
 use semel_core::record::{self, Expect, RecordError, RecordKey};
 use sha2::{Digest, Sha256};
-use std::time::Duration;
 
 use super::view::LookError;
-use crate::store::{Change, Durability, Record, Store, StoreError};
+use crate::store::{Change, Durability, Most, Record, Store, StoreError, meets};
 
-/// Records of a page, and of a swap.
+/// Records of a page.
 const PAGE: usize = 256;
-/// The most bytes of a swap.
-const SWAP_BYTES: usize = 1 << 20;
-/// How often a record may change under the copy before it gives up.
+/// The most of a swap, however much the store takes.
+const SWAP: Most = Most { changes: PAGE / 4, bytes: 1 << 20 };
+/// How often a write is tried that nobody answers.
 const TRIES: u32 = 8;
 /// A lease that had lapsed there has lapsed here.
 const LAPSED: Duration = Duration::from_millis(1);
+/// The mark and the notes, by the beginning of their names.
+const OURS: &str = "copy/";
+/// The notes alone.
+const NOTES: &str = "copy/page/";
 
 /// What was carried.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -53,6 +62,11 @@ pub enum CopyError {
     /// The target has records of somebody else.
     #[error("the target has other records, as {0}: give an empty one")]
     Stranger(String),
+    /// Somebody used the target before the copy was done.
+    #[error(
+        "{0} in the target is not what the copy wrote there: somebody used the target too early; copy into an empty one, and point nobody at it before the copy is done"
+    )]
+    Used(String),
     /// The source changed while it was read.
     #[error("{0} changed while it was copied: stop what runs, and copy again; it goes on where it was")]
     Changed(String),
@@ -74,7 +88,7 @@ impl From<LookError> for CopyError {
 }
 
 fn mark() -> RecordKey {
-    RecordKey::from_stored("copy/target".to_owned())
+    RecordKey::from_stored(format!("{OURS}target"))
 }
 
 /// Carry everything; told how many records were looked at, now and then.
@@ -85,31 +99,103 @@ pub async fn copy(
 ) -> Result<Carried, CopyError> {
     nobody_holds(source, "in the source").await?;
     nobody_holds(target, "in the target").await?;
-    let marked = one(target, &mark()).await?;
-    if marked.is_none() {
+    if one(target, &mark()).await?.is_none() {
         // before anything is written: a stranger's ledger stays as it is
         look_for_strangers(source, target).await?;
         let put = Change::Put { key: mark(), expect: Expect::Absent, value: b"copy".to_vec(), ttl: None };
-        target.swap(&[put], Durability::Durable).await?;
+        write(target, vec![put]).await?;
     }
-    let mut carried = Carried::default();
+    let (mut carried, mut notes) = (Carried::default(), Notes::default());
     for prefix in RecordKey::PREFIXES {
         let mut from = None;
         loop {
             let page = source.scan(prefix, from.as_ref(), PAGE).await?;
             let Some(last) = page.last() else { break };
             from = Some(last.key.clone());
-            write_page(&page, target, &mut carried).await?;
+            write_page(&page, target, &mut notes, &mut carried).await?;
             tell(carried.written + carried.there);
         }
     }
     nobody_holds(source, "in the source").await?;
+    nobody_holds(target, "in the target").await?;
     compare(source, target, &mut carried).await?;
-    if let Some(stands) = one(target, &mark()).await? {
-        let expect = Expect::Version(stands.version);
-        target.swap(&[Change::Remove { key: mark(), expect }], Durability::Durable).await?;
-    }
+    unmark(target).await?;
     Ok(carried)
+}
+
+/// The notes go, and the mark after them.
+async fn unmark(target: &dyn Store) -> Result<(), CopyError> {
+    loop {
+        let page = target.scan(OURS, None, PAGE).await?;
+        if page.is_empty() {
+            return Ok(());
+        }
+        let remove =
+            |record: Record| Change::Remove { key: record.key, expect: Expect::Version(record.version) };
+        let removals: Vec<Change> = page.into_iter().map(remove).collect();
+        for part in most_of(target).parts(&removals) {
+            target.swap(part, Durability::Durable).await?;
+        }
+    }
+}
+
+/// As much as one swap may hold, there and here.
+fn most_of(target: &dyn Store) -> Most {
+    let theirs = target.most();
+    Most { changes: theirs.changes.min(SWAP.changes), bytes: theirs.bytes.min(SWAP.bytes) }
+}
+
+/// What the copy wrote before it was interrupted, read when the first difference is met.
+#[derive(Default)]
+struct Notes(Option<HashSet<String>>);
+
+impl Notes {
+    /// Did the copy write these bytes there?
+    async fn know(&mut self, target: &dyn Store, record: &Record) -> Result<bool, StoreError> {
+        let known = match &mut self.0 {
+            Some(known) => known,
+            none => none.insert(Notes::read(target).await?),
+        };
+        Ok(known.contains(&digest_of(&record.key, &record.value)))
+    }
+
+    async fn read(target: &dyn Store) -> Result<HashSet<String>, StoreError> {
+        let (mut known, mut from) = (HashSet::new(), None);
+        loop {
+            let page = target.scan(NOTES, from.as_ref(), PAGE).await?;
+            let Some(last) = page.last() else { return Ok(known) };
+            from = Some(last.key.clone());
+            for note in &page {
+                known.extend(String::from_utf8_lossy(&note.value).lines().map(str::to_owned));
+            }
+        }
+    }
+}
+
+/// The note that goes before these changes.
+fn note_of(changes: &[Change]) -> Option<Change> {
+    let digest = |change: &Change| match change {
+        Change::Put { key, value, .. } if !is_lease(key) => Some(digest_of(key, value)),
+        _ => None,
+    };
+    let digests: Vec<String> = changes.iter().filter_map(digest).collect();
+    let value = digests.join("\n").into_bytes();
+    let key = RecordKey::from_stored(format!("{NOTES}{}", hex(&Sha256::digest(&value))));
+    (!digests.is_empty()).then_some(Change::Put { key, expect: Expect::Absent, value, ttl: None })
+}
+
+/// A record in sixteen letters.
+fn digest_of(key: &RecordKey, value: &[u8]) -> String {
+    let mut digest = Sha256::new();
+    add(&mut digest, key, value);
+    hex(&digest.finalize()).chars().take(16).collect()
+}
+
+fn add(digest: &mut Sha256, key: &RecordKey, value: &[u8]) {
+    for part in [key.as_str().as_bytes(), value] {
+        digest.update((part.len() as u64).to_be_bytes());
+        digest.update(part);
+    }
 }
 
 async fn one(store: &dyn Store, key: &RecordKey) -> Result<Option<Record>, StoreError> {
@@ -158,7 +244,7 @@ async fn look_for_strangers(source: &dyn Store, target: &dyn Store) -> Result<()
             let theirs = source.load(&keys).await?.records;
             for (record, theirs) in page.iter().zip(theirs) {
                 let same = theirs.is_some_and(|theirs| {
-                    let both = Both { source: &theirs.value, target: Some(&record.value), marked: false };
+                    let both = Both { source: &theirs.value, target: Some(&record.value), ours: false };
                     carry::record(&both) == Carry::Leave
                 });
                 if !same && !is_lease(&record.key) {
@@ -170,75 +256,86 @@ async fn look_for_strangers(source: &dyn Store, target: &dyn Store) -> Result<()
     Ok(())
 }
 
-async fn write_page(page: &[Record], target: &dyn Store, carried: &mut Carried) -> Result<(), CopyError> {
+async fn write_page(
+    page: &[Record],
+    target: &dyn Store,
+    notes: &mut Notes,
+    carried: &mut Carried,
+) -> Result<(), CopyError> {
     let keys: Vec<RecordKey> = page.iter().map(|record| record.key.clone()).collect();
-    let mut changes: Vec<(Change, usize)> = Vec::new();
+    let mut changes: Vec<Change> = Vec::new();
     for (record, stands) in page.iter().zip(target.load(&keys).await?.records) {
-        match change(record, stands.as_ref())? {
-            Some(change) => changes.push((change, record.value.len())),
+        match change(record, stands.as_ref(), target, notes).await? {
+            Some(change) => changes.push(change),
             None => carried.there += 1,
         }
     }
-    let mut rest = changes.into_iter().peekable();
-    while rest.peek().is_some() {
-        let (mut bytes, mut swap) = (0, Vec::new());
-        while let Some((change, size)) =
-            rest.next_if(|(_, size)| swap.is_empty() || (bytes + size <= SWAP_BYTES && swap.len() < PAGE / 4))
-        {
-            bytes += size;
-            swap.push(change);
-        }
-        carried.written += swap.len() as u64;
-        write(target, swap).await?;
+    carried.written += changes.len() as u64;
+    // first, so that nothing stands there that is not noted
+    changes.splice(0..0, note_of(&changes));
+    for part in most_of(target).parts(&changes) {
+        write(target, part.to_vec()).await?;
     }
     Ok(())
 }
 
 /// What makes the target's record the source's.
-fn change(record: &Record, stands: Option<&Record>) -> Result<Option<Change>, CopyError> {
+async fn change(
+    record: &Record,
+    stands: Option<&Record>,
+    target: &dyn Store,
+    notes: &mut Notes,
+) -> Result<Option<Change>, CopyError> {
     let expect = stands.map_or(Expect::Absent, |stands| Expect::Version(stands.version.clone()));
     let ttl = record.standing.is_some().then_some(LAPSED);
     let put = || Change::Put { key: record.key.clone(), expect, value: record.value.clone(), ttl };
     if is_lease(&record.key) {
-        let (source, target) = (lease_of(record)?, stands.map(lease_of).transpose()?);
-        return Ok(carry::lease(&source, target.as_ref()).map(|_| put()));
+        let theirs = stands.map(lease_of).transpose()?;
+        let standing = stands.and_then(|stands| stands.standing);
+        if theirs.as_ref().is_some_and(|theirs| carry::is_in_use(theirs, standing)) {
+            return Err(CopyError::Held(name_of(&record.key), "in the target"));
+        }
+        return Ok(carry::lease(&lease_of(record)?, theirs.as_ref()).map(|_| put()));
     }
-    let both =
-        Both { source: &record.value, target: stands.map(|stands| stands.value.as_slice()), marked: true };
+    let differs = stands.filter(|stands| stands.value != record.value);
+    let ours = match differs {
+        Some(stands) => notes.know(target, stands).await?,
+        None => false,
+    };
+    let both = Both { source: &record.value, target: stands.map(|stands| stands.value.as_slice()), ours };
     match carry::record(&both) {
         Carry::Leave => Ok(None),
         Carry::Write => Ok(Some(put())),
-        Carry::Stranger => Err(CopyError::Stranger(record.key.to_string())),
+        Carry::Stranger => Err(CopyError::Used(record.key.to_string())),
     }
 }
 
-/// Write, and look what became of it if nobody answers.
+/// Write, and look what became of it if nobody answers. What somebody else wrote meanwhile stays.
 async fn write(target: &dyn Store, mut swap: Vec<Change>) -> Result<(), CopyError> {
+    let mut last = None;
     for _ in 0..TRIES {
         match target.swap(&swap, Durability::Durable).await {
             Ok(_) => return Ok(()),
-            Err(StoreError::Refused(_) | StoreError::Unknown(_)) => {}
+            Err(why @ (StoreError::Refused(_) | StoreError::Unknown(_))) => last = Some(why),
             Err(why) => return Err(why.into()),
         }
         let keys: Vec<RecordKey> = swap.iter().map(|change| change.key().clone()).collect();
-        let stands = target.load(&keys).await?.records;
-        let meant = |(change, stands): (Change, Option<Record>)| match change {
-            Change::Put { key, value, ttl, .. } => {
-                if stands.as_ref().is_some_and(|stands| stands.value == value) {
-                    return None;
+        let mut left = Vec::new();
+        for (change, stands) in swap.into_iter().zip(target.load(&keys).await?.records) {
+            match (&change, &stands) {
+                (Change::Put { value, .. }, Some(stands)) if *value == stands.value => {}
+                _ if meets(change.expect(), stands.as_ref().map(|record| (&record.version, None))) => {
+                    left.push(change);
                 }
-                let expect = stands.map_or(Expect::Absent, |stands| Expect::Version(stands.version));
-                Some(Change::Put { key, expect, value, ttl })
+                _ => return Err(CopyError::Used(change.key().to_string())),
             }
-            other => Some(other),
-        };
-        swap = swap.into_iter().zip(stands).filter_map(meant).collect();
+        }
+        swap = left;
         if swap.is_empty() {
             return Ok(());
         }
     }
-    let first = swap.first().map(|change| change.key().to_string()).unwrap_or_default();
-    Err(CopyError::Stranger(first))
+    last.map_or(Ok(()), |why| Err(why.into()))
 }
 
 /// Read both sides once more.
@@ -266,15 +363,12 @@ async fn compare(source: &dyn Store, target: &dyn Store, carried: &mut Carried) 
             let Some(last) = ours.last() else { break };
             from = Some(last.key.clone());
             for record in &ours {
-                digest.update((record.key.as_str().len() as u64).to_be_bytes());
-                digest.update(record.key.as_str());
-                digest.update((record.value.len() as u64).to_be_bytes());
-                digest.update(&record.value);
+                add(&mut digest, &record.key, &record.value);
             }
             carried.compared += ours.len() as u64;
         }
     }
-    carried.digest = semel_core::canonical::hex(&digest.finalize());
+    carried.digest = hex(&digest.finalize());
     Ok(())
 }
 

@@ -5,10 +5,12 @@
 mod in_order;
 mod missed;
 mod plans;
+mod proof;
 mod rows;
 mod slots;
 mod stage;
 mod steps;
+mod waiting;
 
 use std::time::Duration;
 

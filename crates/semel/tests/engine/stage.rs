@@ -82,6 +82,8 @@ pub(crate) enum Fault {
     LateUnknown,
     /// Somebody was faster, it is said.
     Refused,
+    /// Said to be made, and not made: no store may.
+    Forgotten,
     /// So many changes were made, no more, and nobody knows.
     HalfUnknown(usize),
 }
@@ -163,7 +165,7 @@ async fn through<T>(
     call: impl Future<Output = Result<T, StoreError>>,
 ) -> Result<T, StoreError> {
     match fault {
-        Fault::None => call.await,
+        Fault::None | Fault::Forgotten => call.await,
         Fault::Down => Err(StoreError::Unavailable("down".into())),
         Fault::Refused => {
             Err(StoreError::refused(0, RecordKey::lease(&Name::new("anything").unwrap()), None))
@@ -192,6 +194,9 @@ impl Store for Faulty {
             self.state.lock().unwrap().late = Some(changes.to_vec());
         }
         Box::pin(async move {
+            if fault == Fault::Forgotten {
+                return Ok(vec![Version::new("forgotten"); changes.len()]);
+            }
             if let Some(late) = late.take() {
                 let _ = self.make(&late, durability).await;
             }
@@ -230,7 +235,19 @@ impl Store for Faulty {
         version: Option<&'a Version>,
         within: Duration,
     ) -> Pending<'a, bool> {
-        self.memory.changed(key, version, within)
+        self.note("changed".into());
+        let over = Instant::now() + within;
+        Box::pin(async move {
+            // one that goes down while it is waited on says so
+            while !self.is_down() {
+                let turn = over.duration_since(Instant::now()).min(Duration::from_millis(100));
+                let changed = self.memory.changed(key, version, turn).await?;
+                if changed || Instant::now() >= over {
+                    return Ok(changed);
+                }
+            }
+            Err(StoreError::Unavailable("down".into()))
+        })
     }
 }
 
@@ -249,7 +266,12 @@ impl Stage {
 
     /// A worker with this pid, on this store.
     pub(crate) fn engine(&self, pid: i32) -> Engine {
-        let me = Owner { host: "h".into(), boot: "b".into(), pidns: 1, pid, start: 1 };
+        self.engine_on("h", pid)
+    }
+
+    /// A worker on another machine.
+    pub(crate) fn engine_on(&self, host: &str, pid: i32) -> Engine {
+        let me = Owner { host: host.into(), boot: "b".into(), pidns: 1, pid, start: 1 };
         Engine {
             store: Arc::new(self.store.clone()),
             clock: self.clock.clone(),

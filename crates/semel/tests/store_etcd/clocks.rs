@@ -67,23 +67,24 @@ async fn lapse(store: &dyn Store, name: &str) -> Duration {
     begun.elapsed()
 }
 
-const FAKE: &str = "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1";
-
 #[tokio::test]
 async fn a_client_whose_wall_clock_is_an_hour_off_holds_a_lease_as_long_as_any() {
-    assert!(std::path::Path::new(FAKE).exists(), "faketime is missing: install it with cargo xtask servers");
+    let library =
+        semel_testkit::faketime().expect("faketime is missing: install it with cargo xtask servers");
     let server = Etcd::start();
     let (url, store) = (server.url("p"), open(&server.url("p")));
     write(&*store, put("held", Expect::Absent, "x", MINUTE)).await.unwrap();
     for (name, off) in [("ahead", "+1h"), ("behind", "-1h")] {
-        let env = [("LD_PRELOAD", FAKE), ("FAKETIME", off), ("FAKETIME_DONT_FAKE_MONOTONIC", "1")];
+        let env =
+            [("LD_PRELOAD", library.as_str()), ("FAKETIME", off), ("FAKETIME_DONT_FAKE_MONOTONIC", "1")];
         let mut probe = Probe::start(&url, &env);
         let begun = Instant::now();
         assert_eq!(probe.ask(&format!("claim {name} 2000")), "won 1");
         lapse(&*store, name).await;
         let took = begun.elapsed();
         assert!(took >= Duration::from_secs(2), "{name}: a lease of 2 s ended after {took:?}");
-        assert!(took < Duration::from_secs(8), "{name}: a lease of 2 s ended after {took:?}");
+        // an hour would be told from seconds on the slowest machine
+        assert!(took < Duration::from_secs(19), "{name}: a lease of 2 s ended after {took:?}");
         assert_eq!(probe.ask(&format!("claim {name} 60000")), "won 2");
         // another's lease is as live to it as to anybody
         assert!(matches!(read(&*store, name).await.unwrap().standing, Some(Standing::Live { .. })));

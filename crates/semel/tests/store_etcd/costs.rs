@@ -99,7 +99,7 @@ async fn a_waiter_wakes_soon_after_the_write() {
     }
     took.sort();
     println!("hand-over: p50 {:?}, longest {:?}", took[took.len() / 2], took[took.len() - 1]);
-    assert!(took[took.len() / 2] < Duration::from_millis(50));
+    assert!(took[took.len() / 2] < Duration::from_millis(300), "{took:?}");
 }
 
 #[tokio::test]

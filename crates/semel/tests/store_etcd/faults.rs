@@ -102,12 +102,12 @@ async fn lost_replies_neither_double_an_effect_nor_lose_its_outcome() {
 async fn a_swallowed_connection_ends_with_the_deadline_and_a_cut_one_is_made_again() {
     let server = Etcd::start();
     let proxy = Proxy::before(server.address());
-    let store = open_for(&format!("etcd://{}/p", proxy.address()), Duration::from_millis(700));
+    let store = open_for(&format!("etcd://{}/p", proxy.address()), Duration::from_secs(2));
     let version = write(&*store, put("a", Expect::Absent, "1", MINUTE)).await.unwrap();
     proxy.swallow();
     let begun = Instant::now();
     assert!(matches!(store.load(&[key("a")]).await, Err(StoreError::Unavailable(_))));
-    assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
     proxy.pass();
     assert_eq!(read(&*store, "a").await.unwrap().version, version);
     proxy.swallow();

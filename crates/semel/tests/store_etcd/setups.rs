@@ -13,7 +13,7 @@ use crate::{key, open, open_for, put, read, write};
 const SECRET: &str = "hunter2";
 
 async fn said(url: &str) -> String {
-    let store = open_for(url, Duration::from_secs(3));
+    let store = open_for(url, Duration::from_secs(15));
     let Err(StoreError::Unavailable(why)) = store.load(&[key("a")]).await else { panic!("{url} works") };
     let Err(StoreError::Unavailable(again)) = store.examine().await else { panic!("{url} is examined") };
     assert!(!why.contains(SECRET) && !again.contains(SECRET) && !why.contains('\n'), "{why} {again}");

@@ -109,6 +109,7 @@ async fn a_waiter_wakes_soon_after_a_write_of_another_handle() {
         }
         took.sort();
         println!("{server_version:?}: hand-over p50 {:?}, longest {:?}", took[20], took[40]);
-        assert!(took[20] < Duration::from_millis(50), "{:?}", took[20]);
+        // one that looked would be woken by its next look, most of a second later
+        assert!(took[20] < Duration::from_millis(300), "{:?}", took[20]);
     }
 }

@@ -92,19 +92,10 @@ async fn a_client_that_was_stopped_past_its_ttl_is_refused() {
     assert_eq!(stands.version, won.version, "what it sent late changed nothing");
 }
 
-fn faketime() -> String {
-    let folders =
-        ["/usr/lib/x86_64-linux-gnu/faketime", "/usr/lib/aarch64-linux-gnu/faketime", "/usr/lib/faketime"];
-    let found = folders
-        .iter()
-        .map(|folder| format!("{folder}/libfaketime.so.1"))
-        .find(|file| std::path::Path::new(file).exists());
-    found.expect("libfaketime is missing: install it with cargo xtask servers")
-}
-
 #[tokio::test]
 async fn a_clients_clock_that_is_an_hour_off_makes_no_lease_longer_or_shorter() {
-    let (moto, library) = (Moto::start(), faketime());
+    let (moto, library) = (Moto::start(), semel_testkit::faketime());
+    let library = library.expect("faketime is missing: install it with cargo xtask servers");
     let store = on(&moto);
     for (name, offset) in [("lease/ahead", "+3600s"), ("lease/behind", "-3600s")] {
         let env =
@@ -113,9 +104,10 @@ async fn a_clients_clock_that_is_an_hour_off_makes_no_lease_longer_or_shorter() 
         // its lease, as we see it
         assert!(client.ask(&format!("claim {name} 3000")).starts_with("won "));
         let standing = load(&*store, name).await.unwrap().standing;
-        assert!(matches!(standing, Some(Standing::Live { left_ms: 1000..=5000 })), "{standing:?}");
+        assert!(matches!(standing, Some(Standing::Live { left_ms: 1..=5000 })), "{standing:?}");
         let took = wait_until_lapsed(&*store, name).await;
-        assert!((Duration::from_secs(2)..Duration::from_secs(8)).contains(&took), "{took:?}");
+        // an hour would be told from seconds on the slowest machine
+        assert!((Duration::from_secs(1)..Duration::from_secs(60)).contains(&took), "{took:?}");
         // our lease, as it sees it
         let Claim::Won(_) = claims::claim(&*store, &key(name), Duration::from_secs(3)).await.unwrap() else {
             panic!("a lapsed lease is not granted")

@@ -87,7 +87,8 @@ async fn a_run_costs_little() {
     assert!(matches!(outcome, Outcome::AlreadyDone(Some(1))), "{outcome:?}");
     let skip = proxy.round_trips() - skipped;
     println!("a fresh run: {} requests before the body and {after} after; a skip: {skip}", before.get());
-    assert!(before.get() <= 5 && after <= 3 && skip <= 3, "{} {after} {skip}", before.get());
+    // as the page of this store says it
+    assert!(before.get() <= 4 && after <= 2 && skip <= 3, "{} {after} {skip}", before.get());
 }
 
 #[tokio::test]

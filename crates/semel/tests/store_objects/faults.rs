@@ -205,3 +205,26 @@ fn what_a_killed_server_answered_is_there_when_it_is_back() {
         assert_eq!(lost, 0);
     });
 }
+
+#[tokio::test]
+async fn an_examination_of_a_service_that_falls_silent_ends() {
+    let (_moto, proxy, _plain, store) = stage().await;
+    let before = proxy.round_trips();
+    let all = store.examine().await.unwrap().len();
+    let asked = proxy.round_trips() - before;
+    // silent from the first of its last questions on: what it does to deletes is asked at the end
+    for left in [5, 3, 1] {
+        let (store, before) = (Arc::clone(&store), proxy.round_trips());
+        let examined = tokio::spawn(async move { store.examine().await });
+        let begun = Instant::now();
+        while !examined.is_finished() && proxy.round_trips() < before + asked.saturating_sub(left) {
+            assert!(begun.elapsed() < Duration::from_secs(60), "it asks too little");
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        proxy.swallow();
+        let found = tokio::time::timeout(SOON * 10, examined).await.expect("it hangs").unwrap();
+        assert!(found.is_err() || found.is_ok_and(|found| found.len() == all));
+        proxy.break_all();
+        proxy.pass();
+    }
+}

@@ -2,7 +2,7 @@
 
 use semel::core::record::Expect;
 use semel::store::{Grade, StoreError};
-use semel_testkit::{Azurite, Careless, Fault, Moto, OnDisk, Proxy};
+use semel_testkit::{Azurite, Careless, Fault, Moto, OnDisk, Proxy, S3rver};
 
 use crate::stage::{load, on, open, put, swap, through};
 
@@ -28,6 +28,23 @@ async fn a_service_that_ignores_conditions_is_refused_by_its_name() {
         assert!(why.contains("127.0.0.1") && why.contains("Werkzeug"), "{why}");
         assert!(why.contains("does not keep conditions") && !why.contains('\n'), "{why}");
     }
+}
+
+/// No proxy that plays one: a server that people do run, and that answers 200 to every condition.
+#[tokio::test]
+async fn s3rver_which_ignores_conditions_is_refused_at_its_first_use_and_by_the_doctor() {
+    let server = S3rver::start();
+    let store = open(&server.url("ledger"), &S3rver::VARIABLES);
+    assert!(load(&*store, "a").await.is_none(), "reading is no risk");
+    let answer = swap(&*store, &[put("a", Expect::Absent, "x", None)]).await;
+    let Err(StoreError::Unavailable(why)) = answer else { panic!("it is taken: {answer:?}") };
+    println!("{why}");
+    let address = server.0.address(0).to_string();
+    assert!(why.contains(&address) && why.contains("does not keep conditions"), "{why}");
+    assert!(load(&*store, "a").await.is_none(), "nothing is entrusted to it");
+    let findings = store.examine().await.unwrap();
+    let wrong = findings.iter().find(|finding| finding.name == "conditions").unwrap();
+    assert!(wrong.grade == Grade::Wrong && wrong.what.contains(&address), "{findings:?}");
 }
 
 #[tokio::test]

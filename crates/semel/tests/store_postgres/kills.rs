@@ -161,15 +161,13 @@ async fn a_client_that_was_stopped_past_its_ttl_is_refused() {
 
 #[tokio::test]
 async fn a_wall_clock_that_is_an_hour_off_makes_leases_neither_shorter_nor_longer() {
-    let library = "/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1";
-    assert!(
-        std::path::Path::new(library).exists(),
-        "libfaketime is missing: install it with cargo xtask servers"
-    );
+    let library =
+        semel_testkit::faketime().expect("faketime is missing: install it with cargo xtask servers");
     let server = PgServer::start();
     let store = open(&server.url());
     for offset in ["+3600", "-3600"] {
-        let env = [("LD_PRELOAD", library), ("FAKETIME", offset), ("FAKETIME_DONT_FAKE_MONOTONIC", "1")];
+        let env =
+            [("LD_PRELOAD", library.as_str()), ("FAKETIME", offset), ("FAKETIME_DONT_FAKE_MONOTONIC", "1")];
         let mut wrong = Helper::start(&server.url(), &env);
         let maps = std::fs::read_to_string(format!("/proc/{}/maps", wrong.child.id())).unwrap();
         assert!(maps.contains("libfaketime"), "its clock is not the wrong one");

@@ -3,7 +3,7 @@
 use semel::core::record::Standing;
 use semel::store::Store;
 use semel::store::conformance::claims::{self, Claim};
-use semel_testkit::{Redis, needed};
+use semel_testkit::Redis;
 use std::time::Duration;
 
 use crate::stage::{Probe, create, key, left_ms, load, open, until};
@@ -39,19 +39,12 @@ async fn a_client_that_was_stopped_past_its_ttl_is_refused() {
     assert!(heir.grant.token.value() > token.parse().unwrap());
 }
 
-/// The library of faketime, for a child.
-fn faketime() -> String {
-    needed("faketime");
-    let lib = std::fs::read_dir("/usr/lib").unwrap().flatten().map(|dir| dir.path());
-    let mut found = lib.map(|dir| dir.join("faketime/libfaketime.so.1")).filter(|file| file.exists());
-    found.next().expect("libfaketime is missing: install it with cargo xtask servers").display().to_string()
-}
-
 #[tokio::test]
 async fn a_client_whose_clock_is_an_hour_off_holds_its_leases_neither_shorter_nor_longer() {
     let server = Redis::start();
     let store = open(&server.url());
-    let library = faketime();
+    let library =
+        semel_testkit::faketime().expect("faketime is missing: install it with cargo xtask servers");
     for (name, off) in [("ahead", "+3600"), ("behind", "-3600")] {
         let env =
             [("LD_PRELOAD", library.as_str()), ("FAKETIME", off), ("FAKETIME_DONT_FAKE_MONOTONIC", "1")];

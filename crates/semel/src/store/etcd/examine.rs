@@ -118,3 +118,37 @@ fn alarm_finding(kind: i32) -> Finding {
         other => Finding::wrong("alarm", format!("alarm {other}"), "see etcdctl alarm list"),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::Grade;
+
+    #[test]
+    fn an_etcd_that_is_too_old_is_told() {
+        for (text, grade) in [
+            ("2.3.8", Grade::Wrong),
+            ("3.3.27", Grade::Wrong),
+            ("", Grade::Wrong),
+            ("3.4.0", Grade::Good),
+            ("3.10.1", Grade::Good),
+            ("4.0.0", Grade::Good),
+        ] {
+            let status = StatusResponse { version: text.to_owned(), ..StatusResponse::default() };
+            let found = version(&status.version);
+            assert_eq!((found.name, found.grade), ("version", grade), "{text}: {}", found.what);
+            if grade == Grade::Wrong {
+                assert!(found.what.contains("older than 3.4") && !found.mend.is_empty(), "{found:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_cluster_without_a_leader_a_learner_and_a_full_one_are_told() {
+        let well = StatusResponse { leader: 7, ..StatusResponse::default() };
+        assert_eq!(leader(&well).grade, Grade::Good);
+        assert_eq!(leader(&StatusResponse { leader: 0, ..well.clone() }).grade, Grade::Wrong);
+        assert_eq!(leader(&StatusResponse { is_learner: true, ..well.clone() }).grade, Grade::Wrong);
+        assert_eq!(size(&StatusResponse { db_size: QUOTA, ..well }).grade, Grade::Wrong);
+    }
+}

@@ -1,6 +1,7 @@
 //! One HTTP/2 connection to one member of the cluster, made when it is needed and made again when it broke; everything
 //! that a process says to etcd goes over it.
 
+use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -64,12 +65,19 @@ impl Deadline {
 }
 
 /// A connection.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 struct Link {
     number: usize,
     peer: String,
     channel: Channel,
     token: Option<MetadataValue<Ascii>>,
+}
+
+/// Where it leads; the token is as good as a password.
+impl fmt::Debug for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Link").field("number", &self.number).field("peer", &self.peer).finish_non_exhaustive()
+    }
 }
 
 /// What a process says goes over this.
@@ -327,5 +335,19 @@ impl Link {
             request.metadata_mut().insert("token", token.clone());
         }
         request
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_token_is_not_shown() {
+        let channel = Channel::from_static("http://127.0.0.1:1").connect_lazy();
+        let token = Some(MetadataValue::from_static("hunter2"));
+        let link = Link { number: 3, peer: "127.0.0.1:1".to_owned(), channel, token };
+        let shown = format!("{:?} {link:#?}", Mutex::new(Some(link.clone())));
+        assert!(shown.contains("127.0.0.1:1") && !shown.contains("hunter2"), "{shown}");
     }
 }

@@ -27,9 +27,9 @@ const NAME_IN_USE: u64 = 10058;
 /// Another stream has these subjects; also said to who comes second while the first is still at it.
 const SUBJECTS_OVERLAP: u64 = 10065;
 
-/// How long who finds nobody listening waits before it asks again: twice as long each time, two seconds in all.
+/// How long who finds nobody listening waits before it asks again: twice as long each time, four seconds in all.
 const FIRST_PAUSE: Duration = Duration::from_millis(2);
-const LAST_PAUSE: Duration = Duration::from_secs(2);
+const LAST_PAUSE: Duration = Duration::from_secs(4);
 
 /// Headers of ours.
 pub(super) const VERSION: &str = "Semel-Version";

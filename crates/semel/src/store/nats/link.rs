@@ -103,7 +103,7 @@ impl Link {
         let told = complaints.clone();
         let mut options = signed_in(&address.who)?
             .name("semel")
-            .connection_timeout(timeout)
+            .connection_timeout(share(timeout, address.servers.len()))
             .request_timeout(None)
             .max_reconnects(address.servers.len())
             .ignore_discovered_servers()
@@ -194,6 +194,15 @@ impl Link {
             Some(error) => Err(Fault::Rejected { code: error.err_code, why: error.description }),
             None => serde_json::from_slice(&answer.payload).map_err(unread),
         }
+    }
+}
+
+/// How long each of so many servers may take to connect and greet, so that all of them fit into the deadline with a share
+/// left for the verb.
+fn share(deadline: Duration, servers: usize) -> Duration {
+    match u32::try_from(servers) {
+        Ok(servers @ 2..) => deadline / servers.saturating_add(1),
+        _ => deadline,
     }
 }
 

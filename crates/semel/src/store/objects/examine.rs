@@ -34,7 +34,7 @@ impl Objects {
             ),
         });
         findings.push(self.clocks());
-        findings.push(match self.deletes().await {
+        findings.push(match self.in_time(self.deletes()).await {
             Ok(Deletes::OnCondition) => Finding::good(
                 "removal",
                 "what is left of removed records is deleted a day later, by semel gc",

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use tokio_postgres::Config;
@@ -15,7 +16,12 @@ use super::{schema, tls};
 /// An address that was read.
 #[derive(Clone)]
 pub(super) struct Address {
-    pub(super) config: Config,
+    /// One for each host, in their order.
+    pub(super) hosts: Vec<Config>,
+    /// How long one of them may take, TLS and the password's exchange included: the next must still have its turn.
+    pub(super) patience: Duration,
+    /// The one that took the last connection.
+    pub(super) last: Arc<AtomicUsize>,
     pub(super) tls: MakeRustlsConnect,
     pub(super) schema: String,
     pub(super) user: String,
@@ -109,8 +115,84 @@ impl Address {
         let user = config.get_user().unwrap_or("the user of this process").to_owned();
         let database = config.get_dbname().unwrap_or(&user).to_owned();
         let place = place(&config, &database);
-        Ok(Address { config, tls, schema, user, database, place, trust })
+        let many = config.get_hosts().len().max(config.get_hostaddrs().len());
+        let share = share(settings.deadline, many);
+        if config.get_connect_timeout().is_none() {
+            // a name may stand for several machines: one that takes no connection must not keep from the next
+            config.connect_timeout(share.min(settings.deadline / 2));
+        }
+        let hosts = (0..many).map(|i| alone(&config, i)).collect();
+        Ok(Address {
+            hosts,
+            patience: share,
+            last: Arc::default(),
+            tls,
+            schema,
+            user,
+            database,
+            place,
+            trust,
+        })
     }
+}
+
+/// How long each of so many hosts may take, so that all of them fit into the deadline with a share left for the verb. One
+/// alone has all of it, and a verb's own deadline ends before that.
+fn share(deadline: Duration, hosts: usize) -> Duration {
+    match u32::try_from(hosts) {
+        Ok(hosts @ 2..) => deadline / hosts.saturating_add(1),
+        _ => deadline.saturating_mul(2),
+    }
+}
+
+/// The same, for this host alone.
+fn alone(config: &Config, i: usize) -> Config {
+    let mut one = Config::new();
+    let _ = match config.get_hosts().get(i) {
+        Some(Host::Tcp(name)) => one.host(name),
+        Some(Host::Unix(path)) => one.host_path(path),
+        None => &mut one,
+    };
+    if let Some(address) = config.get_hostaddrs().get(i) {
+        one.hostaddr(*address);
+    }
+    if let Some(port) = config.get_ports().get(i).or(config.get_ports().first()) {
+        one.port(*port);
+    }
+    if let Some(user) = config.get_user() {
+        one.user(user);
+    }
+    if let Some(password) = config.get_password() {
+        one.password(password);
+    }
+    if let Some(database) = config.get_dbname() {
+        one.dbname(database);
+    }
+    if let Some(options) = config.get_options() {
+        one.options(options);
+    }
+    if let Some(name) = config.get_application_name() {
+        one.application_name(name);
+    }
+    if let Some(patience) = config.get_connect_timeout() {
+        one.connect_timeout(*patience);
+    }
+    if let Some(silence) = config.get_tcp_user_timeout() {
+        one.tcp_user_timeout(*silence);
+    }
+    if let Some(interval) = config.get_keepalives_interval() {
+        one.keepalives_interval(interval);
+    }
+    if let Some(retries) = config.get_keepalives_retries() {
+        one.keepalives_retries(retries);
+    }
+    one.keepalives(config.get_keepalives())
+        .keepalives_idle(config.get_keepalives_idle())
+        .ssl_mode(config.get_ssl_mode())
+        .ssl_negotiation(config.get_ssl_negotiation())
+        .target_session_attrs(config.get_target_session_attrs())
+        .channel_binding(config.get_channel_binding());
+    one
 }
 
 /// Does the address have this option?
@@ -229,13 +311,34 @@ mod tests {
             ("other", "me", "work")
         );
         assert_eq!(read.place, "db:6000/work");
-        assert_eq!((read.config.get_ssl_mode(), read.trust), (SslMode::Require, tls::Trust::Anyone));
+        assert_eq!((read.hosts[0].get_ssl_mode(), read.trust), (SslMode::Require, tls::Trust::Anyone));
+    }
+
+    #[test]
+    fn every_host_has_its_share_of_the_deadline() {
+        let two = read("postgres://me:x@one:6000,two:6001/work?target_session_attrs=read-write&options=-cx")
+            .unwrap();
+        let ports: Vec<u16> = two.hosts.iter().map(|host| host.get_ports()[0]).collect();
+        assert_eq!((ports, two.patience), (vec![6000, 6001], Settings::DEADLINE / 3));
+        for host in &two.hosts {
+            assert_eq!(
+                (host.get_hosts().len(), host.get_user(), host.get_options()),
+                (1, Some("me"), Some("-cx"))
+            );
+            assert_eq!(host.get_connect_timeout(), Some(&(Settings::DEADLINE / 3)));
+            assert_eq!(
+                format!("{:?}", host.get_target_session_attrs()),
+                format!("{:?}", tokio_postgres::config::TargetSessionAttrs::ReadWrite)
+            );
+        }
+        let one = read("postgres://me@db/work").unwrap();
+        assert!(one.patience > Settings::DEADLINE, "one alone has all the time that a verb has");
     }
 
     #[test]
     fn a_socket_is_an_escaped_folder_and_has_no_tls() {
         let read = read("postgresql://me@%2Ftmp%2Fa/work").unwrap();
-        assert_eq!((read.place.as_str(), read.config.get_ssl_mode()), ("/tmp/a/work", SslMode::Disable));
+        assert_eq!((read.place.as_str(), read.hosts[0].get_ssl_mode()), ("/tmp/a/work", SslMode::Disable));
     }
 
     #[test]
@@ -243,13 +346,13 @@ mod tests {
         let variables = [("PGPASSWORD".to_owned(), "x".to_owned())].into();
         let settings = Settings { variables, ..Settings::default() };
         let read = Address::read("postgres://me@db/work", &settings).unwrap();
-        assert_eq!(read.config.get_password(), Some(&b"x"[..]));
+        assert_eq!(read.hosts[0].get_password(), Some(&b"x"[..]));
     }
 
     #[test]
     fn what_the_address_says_of_silence_counts() {
         let silence = |options: &str| {
-            let config = read(&format!("postgres://me@db/work{options}")).unwrap().config;
+            let config = read(&format!("postgres://me@db/work{options}")).unwrap().hosts.remove(0);
             (config.get_tcp_user_timeout().copied(), config.get_keepalives_idle())
         };
         let seconds = Duration::from_secs;

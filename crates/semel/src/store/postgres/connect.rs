@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tokio::sync::{Mutex, oneshot};
 use tokio::task::AbortHandle;
+use tokio::time::timeout;
 use tokio_postgres::tls::MakeTlsConnect;
 use tokio_postgres::{Client, Connection, Socket};
 use tokio_postgres_rustls::MakeRustlsConnect;
@@ -71,7 +72,7 @@ impl Link {
             let mut connection = connection;
             tokio::select! {
                 _ = &mut connection => {}
-                _ = &mut unused => drop(tokio::time::timeout(GOODBYE, &mut connection).await),
+                _ = &mut unused => drop(timeout(GOODBYE, &mut connection).await),
             }
         });
         let Address { place, user, schema, .. } = &self.address;
@@ -89,13 +90,31 @@ impl Link {
     }
 }
 
-/// A new connection, to a server that is not too old.
+/// A new connection to the first host that takes one, beginning with the one that did so last; to a server that is not too
+/// old. A host that swallows what it is sent must not keep from the next.
 pub(super) async fn connect(address: &Address) -> Result<(Client, Connection<Socket, Stream>), StoreError> {
-    let Address { config, tls, place, user, database, .. } = address;
-    let (client, connection) = config
-        .connect(tls.clone())
-        .await
-        .map_err(|why| StoreError::Unavailable(error::refused(&why, place, user, database)))?;
+    let Address { hosts, patience, tls, place, user, database, last, .. } = address;
+    let first = last.load(Ordering::Relaxed).min(hosts.len().saturating_sub(1));
+    let mut why = None;
+    for (i, host) in hosts.iter().enumerate().cycle().skip(first).take(hosts.len()) {
+        match timeout(*patience, host.connect(tls.clone())).await {
+            Ok(Ok((client, connection))) => {
+                last.store(i, Ordering::Relaxed);
+                return young_enough(client, connection, place);
+            }
+            Ok(Err(refused)) => why = Some(error::refused(&refused, place, user, database)),
+            // what another host said tells more
+            Err(_) => drop(why.get_or_insert_with(|| format!("PostgreSQL at {place} does not answer"))),
+        }
+    }
+    Err(StoreError::Unavailable(why.unwrap_or_else(|| format!("PostgreSQL at {place} has no host"))))
+}
+
+fn young_enough(
+    client: Client,
+    connection: Connection<Socket, Stream>,
+    place: &str,
+) -> Result<(Client, Connection<Socket, Stream>), StoreError> {
     let version = connection.parameter("server_version").unwrap_or_default();
     let major =
         version.split(|c: char| !c.is_ascii_digit()).next().and_then(|major| major.parse::<u32>().ok());

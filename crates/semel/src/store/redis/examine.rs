@@ -43,7 +43,7 @@ pub(super) async fn examine(store: &Redis) -> Result<Vec<Finding>, StoreError> {
             found.extend(log(&info));
             found.extend(replication(&info));
         }
-        Err(_) => found.push(unread("server", "INFO", "+info")),
+        Err(why) => found.push(unread("server", "INFO", "+info", &why)),
     }
     found.push(sync(store).await);
     found.extend(permissions(store).await?);
@@ -77,12 +77,20 @@ impl<'a> Info<'a> {
     }
 }
 
-fn unread(name: &'static str, command: &str, rule: &str) -> Finding {
-    Finding::note(
-        name,
-        format!("could not be read: this user may not run {command}"),
-        format!("grant {rule}, or look for yourself"),
-    )
+/// What could not be read, and why: a user who may not is told what to grant.
+fn unread(name: &'static str, command: &str, rule: &str, why: &StoreError) -> Finding {
+    let why = why.to_string();
+    let mend = "look for yourself";
+    if why.contains("does not let user") {
+        let what = format!("could not be read: this user may not run {command}");
+        return Finding::note(name, what, format!("grant {rule}, or {mend}"));
+    }
+    // a command that the server does not know; scripts, which tell its age, are tried apart
+    if why.contains("is too old") {
+        let what = format!("could not be read: {command} is switched off, as some services do");
+        return Finding::note(name, what, mend);
+    }
+    Finding::note(name, format!("{command} could not be read: {why}"), mend)
 }
 
 fn version(info: &Info<'_>) -> Finding {
@@ -174,7 +182,10 @@ fn replication(info: &Info<'_>) -> Vec<Finding> {
 async fn sync(store: &Redis) -> Finding {
     let asked =
         ask::<HashMap<String, String>>(store, redis::cmd("CONFIG").arg("GET").arg("appendfsync")).await;
-    let Ok(settings) = asked else { return unread("sync", "CONFIG", "+config|get") };
+    let settings = match asked {
+        Ok(settings) => settings,
+        Err(why) => return unread("sync", "CONFIG", "+config|get", &why),
+    };
     match settings.get("appendfsync").map_or("", String::as_str) {
         "always" => Finding::good("sync", "appendfsync always: an answer survives a power cut"),
         "everysec" => Finding::note(
@@ -228,9 +239,10 @@ async fn permissions(store: &Redis) -> Result<Vec<Finding>, StoreError> {
             found.push(Finding::wrong("permissions", format!("user {who} may not do: {list}"), rule()));
         }
     }
-    let link = store.link().await?;
-    let heard = tokio::time::timeout(store.deadline, link.listen(&format!("{stem}n"))).await;
-    if !hints.is_empty() || !matches!(heard, Ok(Ok(_))) {
+    let channel = format!("{stem}n");
+    let listening = async { store.link().await.ok()?.listen(&channel).await.ok() };
+    let heard = tokio::time::timeout(store.deadline, listening).await.ok().flatten();
+    if !hints.is_empty() || heard.is_none() {
         found.push(Finding::note(
             "wake-up",
             format!("user {who} may not publish and subscribe: those who wait look once a second"),
@@ -238,4 +250,24 @@ async fn permissions(store: &Redis) -> Result<Vec<Finding>, StoreError> {
         ));
     }
     Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_could_not_be_read_is_told_with_its_reason() {
+        let of =
+            |why: &str| unread("sync", "CONFIG", "+config|get", &StoreError::Unavailable(why.to_owned()));
+        let denied = of("redis at h:1 does not let user x do this: ACL SETUSER x");
+        assert!(
+            denied.what.contains("may not run CONFIG") && denied.mend.contains("+config|get"),
+            "{denied:?}"
+        );
+        let off = of("redis at h:1 is too old: Redis 7.0 or newer, or Valkey, is needed");
+        assert!(off.what.contains("switched off") && !off.mend.contains("grant"), "{off:?}");
+        let down = of("redis at h:1 did not answer within 10000 ms");
+        assert!(down.what.contains("did not answer") && !down.mend.contains("grant"), "{down:?}");
+    }
 }
