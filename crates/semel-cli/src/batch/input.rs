@@ -152,6 +152,8 @@ impl Items {
         };
         let format = reading.format.or(by_name.map(|(format, _)| format));
         format.map_or(Ok(()), |format| reading.check(format))?;
+        // of the name only where the name decides: a .tsv that is said to be something else has none
+        let by_name = by_name.filter(|(of_name, _)| format == Some(*of_name));
         let delimiter = reading.delimiter.or(by_name.and_then(|(_, delimiter)| delimiter));
         let reading = Reading { format, delimiter, ..reading };
         match from {

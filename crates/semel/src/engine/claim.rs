@@ -138,7 +138,7 @@ impl Engine {
                 Decision::LookAt(resource) => resources.push(resource),
                 Decision::Claim(claim) => {
                     let at = self.clock.now();
-                    if plan.start_within_ms.is_some_and(|within| at >= began.plus_ms(within)) {
+                    if self.left_to_start(plan, began).is_zero() {
                         self.note_too_late(plan, &view, watched.as_ref(), tell).await;
                         return Err(Report::TooLate);
                     }
@@ -180,6 +180,10 @@ impl Engine {
                     return Err(Report::AlreadyDone(entry));
                 }
                 Decision::Busy(busy) => {
+                    if waited && self.left_to_start(plan, began).is_zero() {
+                        self.note_too_late(plan, &view, watched.as_ref(), tell).await;
+                        return Err(Report::TooLate);
+                    }
                     self.wait(plan, busy, began, &view, signals, tell).await?;
                     waited = true;
                 }
@@ -219,6 +223,12 @@ impl Engine {
                 Decision::NoResource => return Err(Report::Unusable("no resource was asked for".into())),
             }
         }
+    }
+
+    /// How long it is not too late.
+    fn left_to_start(&self, plan: &RunPlan, began: Moment) -> Duration {
+        let within = |within| self.clock.now().until(began.plus_ms(within));
+        plan.start_within_ms.map_or(Duration::MAX, within)
     }
 
     /// How long one that is busy may still be waited for.
@@ -405,6 +415,8 @@ impl Engine {
         tell(Event::Waiting(&busy));
         // until a record changes, its time runs out by a watch that counts suspend, or its owner has died
         let pause = left.min(Duration::from_millis(busy.held.wait_ms.max(1)));
+        // one that is too late then is told so, and waits for nothing
+        let pause = pause.min(self.left_to_start(plan, began));
         let over = self.clock.now().plus_ms(u64::try_from(pause.as_millis()).unwrap_or(u64::MAX).max(1));
         let in_the_way = in_the_way(view, &busy);
         let waits = in_the_way.iter().map(|(key, lease)| {

@@ -21,6 +21,9 @@ use crate::crash;
 /// How long the steps of a try that has ended are waited for: their processes are gone, and that is being recorded.
 pub(super) const STEPS_PATIENCE: Duration = Duration::from_secs(2);
 
+/// Why a lease is lost whose trust has ended.
+const UNRENEWED: &str = "it could not be renewed in time";
+
 /// A lease that was not given back, because another work follows under it.
 #[derive(Debug)]
 pub struct Kept {
@@ -477,6 +480,10 @@ impl Watch<'_> {
                 self.step(held, signals, tell, ended).await
             };
             match stepped {
+                // whoever keeps the command ends it with the trust, and that may be heard of before the time is looked at
+                Some(Stepped::Ended(TaskEnd::Killed(_))) if self.engine.clock.now() >= held.trust.ends => {
+                    return Watched::LeaseLost { why: UNRENEWED.to_owned(), at_once: true };
+                }
                 Some(Stepped::Ended(end)) => {
                     // Ctrl-C reaches the command too, and may have ended it since the signals were looked at
                     if end != TaskEnd::Exited(0)
@@ -521,7 +528,7 @@ impl Watch<'_> {
         let overdue_at = self.asked_to_end.and_then(|(_, until)| until);
         if now >= held.trust.stop_by {
             // if even the trust has ended, there is no lease left for a grace to fall into
-            let why = "it could not be renewed in time".to_owned();
+            let why = UNRENEWED.to_owned();
             return Some(Stepped::Lost { why, at_once: now >= held.trust.ends });
         }
         if self.timeout_at.is_some_and(|at| now >= at) {

@@ -283,7 +283,7 @@ async fn what_this_machine_cannot_begin_stops_the_batch_and_is_no_failure() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_program_binds_payloads_asks_a_probe_and_hears_of_each_item() {
     use semel::{Found, Job, Semel};
     use std::sync::Mutex;
@@ -316,6 +316,8 @@ async fn a_program_binds_payloads_asks_a_probe_and_hears_of_each_item() {
     let run =
         run.run([("x", 1_u64), ("y", 2)], async |_| std::future::pending::<Result<u64, String>>().await);
     assert!(tokio::time::timeout(Duration::from_millis(200), run).await.is_err());
+    // nobody gave the lease back: it has to lapse
+    tokio::time::sleep(Duration::from_secs(61)).await;
     let (to, ran) = (Arc::clone(&asked), Arc::<Mutex<Vec<u64>>>::default());
     let did = Arc::clone(&ran);
     let after = semel

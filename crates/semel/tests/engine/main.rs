@@ -502,10 +502,12 @@ async fn a_work_is_not_begun_after_its_time_but_found_done() {
     let mut waiter = FakeTask::new(&stage, SHORT);
     let late = async {
         tokio::time::sleep(SHORT).await;
-        stage.run(2, &waiting, &mut waiter).await
+        let began = Instant::now();
+        (stage.run(2, &waiting, &mut waiter).await, began.elapsed())
     };
-    let (_, report) = tokio::join!(stage.run(1, &holding, &mut holder), late);
+    let (_, (report, waited)) = tokio::join!(stage.run(1, &holding, &mut holder), late);
     assert!(matches!(report, Report::TooLate), "{report:?}");
+    assert!(waited < Duration::from_secs(6), "it waits for nothing any more: {waited:?}");
     assert_eq!(waiter.starts(), 0);
 }
 

@@ -48,22 +48,22 @@ fn race(name: &str, transport: Transport, backend: Backend, rounds: u32) {
 
 #[test]
 fn over_files() {
-    race("over_files", Transport::File, Backend::Files, rounds(200));
+    race("over_files", Transport::File, Backend::Files, rounds(50));
 }
 
 #[test]
 fn over_files_in_reftable() {
-    race("over_files_in_reftable", Transport::File, Backend::Reftable, rounds(100));
+    race("over_files_in_reftable", Transport::File, Backend::Reftable, rounds(25));
 }
 
 #[test]
 fn over_ssh() {
-    race("over_ssh", Transport::Ssh, Backend::Files, rounds(200));
+    race("over_ssh", Transport::Ssh, Backend::Files, rounds(50));
 }
 
 #[test]
 fn over_http() {
-    race("over_http", Transport::Http, Backend::Files, rounds(200));
+    race("over_http", Transport::Http, Backend::Files, rounds(50));
 }
 
 /// The usual loop: push, and if that is refused fetch, replay, push.

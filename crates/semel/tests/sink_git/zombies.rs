@@ -50,7 +50,7 @@ fn play(transport: Transport, place: Place, rounds: u32) {
 
 /// The same on both cores.
 fn play_on_file(place: Place) {
-    let rounds = rounds(200).div_ceil(2);
+    let rounds = rounds(50).div_ceil(2);
     thread::scope(|scope| {
         for _ in 0..2 {
             scope.spawn(|| play(Transport::File, place, rounds));
