@@ -4,10 +4,10 @@
 //! part of them in the dynamic linker. Cargo's flags would reach build scripts and macros too, which cannot be
 //! linked so, unless a target is named; hence a command of its own.
 //!
-//! Then it is linked a second time, with the functions that a run, a skip, a step and a batch go through side by side. Of
-//! fourteen megabytes of code they are one, spread all over; the kernel maps sixteen pages around each that is touched, so
-//! that a process which is over in milliseconds had more than a hundred faults for its code alone, and eight megabytes of
-//! it resident. Which functions those are is seen by callgrind; where there is none, the order stays the compiler's.
+//! Then it is linked a second time, with the functions that a run, a skip, a step and a batch go through side by side. They
+//! are a small part of the code, spread all over it, and the kernel maps sixteen pages around each that is touched: that
+//! is page faults in a process which is over in milliseconds, and memory in one that waits. Which functions those are is
+//! seen by callgrind; where there is none, the order stays the compiler's.
 
 use std::collections::BTreeSet;
 use std::fs;
