@@ -68,6 +68,7 @@ fn go(
     let done = in_order(common, args, around, run, &mut row);
     // also after a trouble: what is kept is given back
     let code = row.end();
+    engine.store.leave();
     done.map(|()| code)
 }
 

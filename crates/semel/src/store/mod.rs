@@ -82,6 +82,10 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// From now on several will ask at once: a hint, for a store that can serve them together better than in turns.
     fn expect_many(&self) {}
 
+    /// This process ends now, and asks nothing more: what the system does anyway then, to close and to free, need not be
+    /// done before.
+    fn leave(&self) {}
+
     /// Does a swap happen as a whole, or one change after the other?
     fn swaps(&self) -> Swaps {
         Swaps::Whole

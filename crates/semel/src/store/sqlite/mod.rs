@@ -340,6 +340,15 @@ impl Store for Sqlite {
         }
     }
 
+    fn leave(&self) {
+        let mut lane = self.lane.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Lane::Here(_) = *lane
+            && let Lane::Here(worker) = std::mem::replace(&mut *lane, Lane::Closed)
+        {
+            worker.leave();
+        }
+    }
+
     fn tidy(&self) -> Pending<'_, ()> {
         Box::pin(self.checkpoint())
     }

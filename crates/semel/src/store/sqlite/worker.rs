@@ -150,13 +150,23 @@ pub(super) struct Worker {
 impl Drop for Worker {
     /// Whoever opens the database next reads a log that was only copied back, and would copy it again.
     fn drop(&mut self) {
-        if self.copied || (self.groups >= MANY && self.log_exceeds(IDLE_FRAMES)) {
-            self.tidy();
-        }
+        self.tidy_at_the_end();
     }
 }
 
 impl Worker {
+    fn tidy_at_the_end(&mut self) {
+        if self.copied || (self.groups >= MANY && self.log_exceeds(IDLE_FRAMES)) {
+            self.tidy();
+        }
+    }
+
+    /// As dropping it, but that its locks, files and memory are left to the end of the process.
+    pub(super) fn leave(mut self) {
+        self.tidy_at_the_end();
+        std::mem::forget(self);
+    }
+
     pub(super) fn new(
         path: PathBuf,
         opened: Opened,
