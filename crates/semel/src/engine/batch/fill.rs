@@ -22,9 +22,12 @@ impl<D> State<'_, D> {
         if self.terms.on_lost == OnLost::Hold {
             return workers;
         }
-        // two, where several end while an outcome waits for others: else nearly each would have a commit of its own
-        let least = if self.others_end_soon() { 2 } else { 1 };
-        let times = (self.commit_us / item_us.max(1)).clamp(least, AHEAD);
+        let item_us = item_us.max(1);
+        // as many as end while an outcome waits for others, where several do: workers that ran out of claims would have one
+        // sent at once, and nearly each item a commit of its own
+        let linger_us = u64::try_from(LINGER.as_micros()).unwrap_or(u64::MAX);
+        let least = if self.others_end_soon() { (linger_us / item_us).clamp(2, AHEAD) } else { 1 };
+        let times = (self.commit_us / item_us).clamp(least, AHEAD);
         workers.saturating_mul(usize::try_from(times).unwrap_or(1))
     }
 
