@@ -1,5 +1,7 @@
 //! `semel`: arguments → plan → command → exit code.
 
+#![cfg_attr(not(test), no_main)]
+
 mod args;
 mod away;
 mod batch;
@@ -10,7 +12,6 @@ mod commands;
 mod config;
 mod definition;
 mod exit;
-mod heap;
 mod interrupt;
 mod neighbours;
 mod nested;
@@ -24,12 +25,13 @@ mod script;
 mod site;
 mod slot;
 mod spill;
+mod start;
 mod surroundings;
 mod table;
 mod task;
 mod trouble;
 
-use std::process::ExitCode;
+use std::ffi::OsString;
 use std::sync::OnceLock;
 
 use clap::error::ErrorKind;
@@ -40,10 +42,35 @@ use crate::out::Voice;
 use crate::plan::Surroundings;
 use crate::trouble::Trouble;
 
-fn main() -> ExitCode {
-    heap::warm();
+/// The entry that the linker looks for. Rust's own start-up, which this takes the place of, reads `/proc/self/maps` and
+/// makes a stack for a handler that says "stack overflow": a process that lives for milliseconds has no use for that. What
+/// else it does is done here.
+#[cfg(not(test))]
+#[unsafe(no_mangle)]
+extern "C" fn main(argc: i32, argv: *const *const std::ffi::c_char) -> i32 {
+    start::prepare();
+    start::warm();
+    // SAFETY: what C's start-up was given by the kernel.
+    let words = unsafe { start::words(argc, argv) };
+    // nothing may unwind into C; the released build does not unwind at all
+    let code = std::panic::catch_unwind(|| semel(words)).unwrap_or(start::PANICKED);
+    // standard output goes by lines, and the last may have no end
+    let _ = std::io::Write::flush(&mut std::io::stdout());
+    i32::from(code)
+}
+
+#[cfg(test)]
+fn main() {
+    start::prepare();
+    start::warm();
+    // SAFETY: there are no words.
+    semel(unsafe { start::words(0, std::ptr::null()) });
+    let _ = start::PANICKED;
+}
+
+fn semel(words: Vec<OsString>) -> u8 {
     semel_supervise::outlive_file_limit();
-    let cli = match Cli::read(std::env::args_os().collect()) {
+    let cli = match Cli::read(words) {
         Ok(cli) => cli,
         Err(why) => return usage(&why),
     };
@@ -83,7 +110,7 @@ fn main() -> ExitCode {
         Command::Man => commands::man::run(),
     };
     match code {
-        Ok(code) => ExitCode::from(code),
+        Ok(code) => code,
         Err(Trouble { code, line, more }) => {
             let voice = Voice::new(&common);
             if common.json {
@@ -92,18 +119,18 @@ fn main() -> ExitCode {
                 voice.say(&line);
                 more.iter().for_each(|line| voice.say(line));
             }
-            ExitCode::from(code)
+            code
         }
     }
 }
 
 /// Help and version are answers; anything else on a command line that cannot be read is wrong configuration.
-fn usage(why: &clap::Error) -> ExitCode {
+fn usage(why: &clap::Error) -> u8 {
     // a closed terminal is no reason to fail
     let _ = why.print();
     match why.kind() {
-        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => ExitCode::SUCCESS,
-        _ => ExitCode::from(exit::CONFIG),
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => 0,
+        _ => exit::CONFIG,
     }
 }
 

@@ -27,11 +27,29 @@ pub fn remove_stale_leaves() -> usize {
     stale.filter(|entry| std::fs::remove_dir(entry.path()).is_ok()).count()
 }
 
+/// A short C string that lies where it stands.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct InPlace([u8; 64]);
+
+impl InPlace {
+    /// `None`: it is too long, or has a nul in it.
+    pub(crate) fn new(text: &str) -> Option<InPlace> {
+        let mut bytes = [0u8; 64];
+        bytes.get_mut(..text.len()).filter(|room| room.len() < 64)?.copy_from_slice(text.as_bytes());
+        (!text.contains('\0')).then_some(InPlace(bytes))
+    }
+
+    pub(crate) fn get(&self) -> &CStr {
+        CStr::from_bytes_until_nul(&self.0).unwrap_or_default()
+    }
+}
+
 /// A leaf that exists.
 #[derive(Debug)]
 pub(crate) struct Leaf {
     pub(crate) path: PathBuf,
-    name: CString,
+    /// In place, not on the heap: the keeper reads it, and may have none.
+    name: InPlace,
     /// The cgroup it was made in.
     above: OwnedFd,
     dir: OwnedFd,
@@ -47,11 +65,11 @@ impl Leaf {
         let name = format!("semel-{}-{nanos:x}{count:x}", std::process::id());
         let above = open_at(libc::AT_FDCWD, &CString::new(own.as_os_str().as_bytes())?, libc::O_DIRECTORY)?;
         let path = own.join(&name);
-        let name = CString::new(name)?;
+        let name = InPlace::new(&name).ok_or(ErrorKind::InvalidInput)?;
         // SAFETY: `name` is a valid C string, `above` an open directory.
-        sys::check(unsafe { libc::mkdirat(above.as_raw_fd(), name.as_ptr(), 0o755) })?;
+        sys::check(unsafe { libc::mkdirat(above.as_raw_fd(), name.get().as_ptr(), 0o755) })?;
         let open = || -> io::Result<_> {
-            let dir = open_at(above.as_raw_fd(), &name, libc::O_DIRECTORY)?;
+            let dir = open_at(above.as_raw_fd(), name.get(), libc::O_DIRECTORY)?;
             // Not there before Linux 5.14: without it the leaf is of no use.
             let kill = open_at(dir.as_raw_fd(), c"cgroup.kill", libc::O_WRONLY)?;
             Ok((dir, kill))
@@ -59,7 +77,7 @@ impl Leaf {
         match open() {
             Ok((dir, kill)) => Ok(Leaf { path, name, above, dir, kill }),
             Err(error) => {
-                remove_at(above.as_raw_fd(), &name, 0);
+                remove_at(above.as_raw_fd(), name.get(), 0);
                 Err(error)
             }
         }
@@ -111,7 +129,7 @@ impl Leaf {
     pub(crate) fn remove(&self) -> bool {
         // The last process is reaped a moment before its cgroup counts as empty.
         (0..50).any(|_| {
-            let removed = remove_at(self.above.as_raw_fd(), &self.name, 0);
+            let removed = remove_at(self.above.as_raw_fd(), self.name.get(), 0);
             if !removed {
                 // SAFETY: no memory is involved.
                 unsafe { libc::sched_yield() };

@@ -18,6 +18,7 @@
 //! - [`Keepers`]: keepers that stay for the next command, for those who start many
 //! - `keeper`: the code that runs between fork and exit, and the command between clone and exec
 //! - `plan`, `words`: everything the keeper needs, made before the fork, since it must not allocate after it
+//! - `heap`: a fork that leaves it out
 //! - `sweep`, `procfs`: find and signal every descendant, never a recycled pid
 //! - `cgroup`: the leaf
 //! - [`capture()`]: one command inside somebody else's tree, with what it writes handed on
@@ -37,6 +38,7 @@
 mod capture;
 mod cgroup;
 mod clock;
+mod heap;
 mod keeper;
 mod keepers;
 mod orphans;
@@ -55,6 +57,7 @@ mod words;
 pub use capture::{Capture, Finished, Stream, capture, pass_on};
 pub use cgroup::remove_stale_leaves;
 pub use clock::{boottime, sleep_boottime};
+pub use heap::keep_heap_out_of_forks;
 pub use keepers::Keepers;
 pub use process::Process;
 pub use resolve::resolve;

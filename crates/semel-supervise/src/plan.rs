@@ -1,17 +1,19 @@
 //! Everything the keeper and the command need between fork and exec, made while allocating is still allowed.
+//!
+//! What the keeper of a [`Ready`](crate::Ready) reads lies in the plan itself or in memory that it shares: the heap of its
+//! parent is not there.
 
-use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
-use crate::cgroup::Leaf;
+use crate::cgroup::{InPlace, Leaf};
 use crate::spec::{Contain, Output, SpawnError, Spec, Stdin};
 use crate::sys;
-use crate::words::{OwnWords, Words, c_string};
+use crate::words::{OwnWords, Words};
 
 pub(crate) struct Plan {
     /// What the keeper is called.
-    pub(crate) name: CString,
+    pub(crate) name: InPlace,
     words: OwnWords,
     /// Where the words are found that the keeper is told to start later.
     pub(crate) shared: Option<*const Words>,
@@ -59,7 +61,8 @@ impl Plan {
         // SAFETY: asks the kernel about a descriptor; fails unless it is our controlling terminal.
         let at_terminal = stdio.iter().any(|fd| unsafe { libc::tcgetpgrp(*fd) } > 0);
         let mut plan = Plan {
-            name: c_string(crate::process::keeper_name(&spec.tag).as_ref())?,
+            name: InPlace::new(&crate::process::keeper_name(&spec.tag))
+                .ok_or_else(|| SpawnError::system("name", io::ErrorKind::InvalidInput.into()))?,
             words,
             shared: None,
             stays: false,

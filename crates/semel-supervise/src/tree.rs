@@ -17,6 +17,7 @@ use tokio::io::unix::AsyncFd;
 
 use crate::cgroup::Leaf;
 use crate::clock::sleep_boottime;
+use crate::heap;
 use crate::keeper;
 use crate::keepers::{Keepers, Kind};
 use crate::orphans;
@@ -101,7 +102,7 @@ impl Tree {
     ///
     /// Must be called inside a tokio runtime with I/O enabled. Makes this process a child subreaper.
     pub fn spawn(spec: Spec) -> Result<Tree, SpawnError> {
-        let (tree, ours, program) = Tree::fork(spec, None, false)?;
+        let (tree, ours, program) = Tree::fork(spec, None, Fork::Whole)?;
         tree.first_word(ours, program)
     }
 
@@ -121,7 +122,7 @@ impl Tree {
     /// As [`spawn`](Tree::spawn), but others get the thread until the exec has succeeded or failed: for those who start
     /// many. Whoever drops the future ends what was started.
     pub async fn start(spec: Spec) -> Result<Tree, SpawnError> {
-        let (mut tree, ours, program) = Tree::fork(spec, None, false)?;
+        let (mut tree, ours, program) = Tree::fork(spec, None, Fork::Whole)?;
         tree.watch(ours)?;
         let news = tree.receive().await;
         tree.started(news, program)
@@ -131,7 +132,7 @@ impl Tree {
     /// containment matter.
     pub(crate) fn idle(spec: Spec) -> Result<Tree, SpawnError> {
         let region = Region::map().map_err(|error| SpawnError::system("mmap", error))?;
-        let (mut tree, ours, _) = Tree::fork(spec, Some(region), true)?;
+        let (mut tree, ours, _) = Tree::fork(spec, Some(region), Fork::Stays)?;
         tree.watch(ours)?;
         Ok(tree)
     }
@@ -167,18 +168,18 @@ impl Tree {
     }
 
     /// Fork the keeper. From here on, dropping our end of its socket makes it end everything.
-    fn fork(spec: Spec, region: Option<Region>, stays: bool) -> Result<(Tree, OwnedFd, PathBuf), SpawnError> {
+    fn fork(spec: Spec, region: Option<Region>, how: Fork) -> Result<(Tree, OwnedFd, PathBuf), SpawnError> {
         tokio::runtime::Handle::try_current()
             .map_err(|error| SpawnError::system("runtime", io::Error::other(error)))?;
         let program = spec.program.clone();
         let (ours, theirs) = sys::socketpair().map_err(|error| SpawnError::system("socketpair", error))?;
         let mut plan = Plan::new(spec)?;
         plan.shared = region.as_ref().map(Region::words);
-        plan.stays = stays;
+        plan.stays = how == Fork::Stays;
         if !plan.group_only {
             sys::become_subreaper();
         }
-        let keeper = match fork_keeper(&plan, theirs.as_raw_fd()) {
+        let keeper = match fork_keeper(&plan, theirs.as_raw_fd(), how) {
             Ok(keeper) => keeper,
             Err(error) => {
                 plan.leaf.as_ref().map(Leaf::remove);
@@ -418,10 +419,12 @@ pub struct Ready {
 impl Ready {
     /// Fork it. Of what it is to run only the descriptors, the tag and the containment matter.
     ///
-    /// Must be called inside a tokio runtime with I/O enabled. Makes this process a child subreaper.
+    /// Must be called inside a tokio runtime with I/O enabled, and only where no other thread forks meanwhile: the heap is
+    /// kept out of the fork, so that what this process writes next is not copied first. Makes this process a child
+    /// subreaper.
     pub fn new(spec: Spec) -> Result<Ready, SpawnError> {
         let region = Region::map().map_err(|error| SpawnError::system("mmap", error))?;
-        let (tree, ours, _) = Tree::fork(spec, Some(region), false)?;
+        let (tree, ours, _) = Tree::fork(spec, Some(region), Fork::Light)?;
         Ok(Ready { ours, tree })
     }
 
@@ -468,16 +471,33 @@ impl Drop for Tree {
     }
 }
 
-fn fork_keeper(plan: &Plan, socket: RawFd) -> io::Result<Process> {
+/// How a keeper comes to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fork {
+    /// With all that this process has.
+    Whole,
+    /// The same, and it stays for other commands.
+    Stays,
+    /// Without the heap.
+    Light,
+}
+
+fn fork_keeper(plan: &Plan, socket: RawFd, how: Fork) -> io::Result<Process> {
     let mut keepers = orphans::keepers();
+    let heap = if how == Fork::Light { heap::Kept::out() } else { None };
     // Until the keeper has arranged itself no signal may run a handler of ours there.
     let mask = sys::block_signals();
-    // SAFETY: the child runs `keep`, which neither allocates nor takes a lock, and never returns.
-    let pid = unsafe { libc::fork() };
+    let pid = match &heap {
+        // SAFETY: as below, and the child touches nothing of the heap.
+        Some(_) => unsafe { heap::fork() },
+        // SAFETY: the child runs `keep`, which neither allocates nor takes a lock, and never returns.
+        None => unsafe { libc::fork() },
+    };
     if pid == 0 {
         keeper::keep(plan, socket);
     }
     let forked = sys::check(pid);
+    drop(heap);
     sys::set_mask(&mask);
     let pid = forked?;
     keepers.push(pid);

@@ -89,7 +89,7 @@ impl<'a> Keeper<'a> {
         #[cfg(target_os = "linux")]
         // SAFETY: a valid C string.
         unsafe {
-            libc::prctl(libc::PR_SET_NAME, plan.name.as_ptr())
+            libc::prctl(libc::PR_SET_NAME, plan.name.get().as_ptr())
         };
         // SIGCHLD too: inherited as ignored, it would make the kernel reap in our place and lose the command's status.
         launch::default_signals(plan);
