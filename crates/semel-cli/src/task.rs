@@ -19,6 +19,7 @@ use semel_core::work::{Key, Work};
 use semel_supervise::{Contain, Ended, Exit, Keepers, Output, Ready, SpawnError, Spec, Stdin, Tree};
 use serde_json::Value;
 
+use crate::batch::files::{ItemFile, ItemFiles};
 use crate::exit;
 use crate::neighbours::RUN_VAR;
 use crate::out::Voice;
@@ -63,7 +64,7 @@ pub(crate) struct CommandTask<'a> {
     rehearsal: bool,
     /// The item of a batch, if it is one.
     item: Option<ItemText>,
-    item_file: Option<RunFile>,
+    item_file: Option<ItemFile>,
 }
 
 /// An item of a batch, as its command is told.
@@ -73,11 +74,13 @@ struct ItemText {
     text: Vec<u8>,
     stdin: bool,
     keepers: Keepers,
+    files: ItemFiles,
 }
 
 /// A private file of a run, removed when this is dropped: in which its result is looked for (it is the command that
 /// makes it), or which holds its plan.
-struct RunFile {
+#[derive(Debug)]
+pub(crate) struct RunFile {
     path: PathBuf,
     /// Nothing can be there: nobody has been told of it, or it was looked at and nobody is left who could make it.
     is_absent: bool,
@@ -95,12 +98,16 @@ impl RunFile {
     }
 
     /// Where that directory is made when the first file is written.
-    fn named(runs: &Path, nonce: &Nonce, suffix: &str) -> RunFile {
+    pub(crate) fn named(runs: &Path, nonce: &Nonce, suffix: &str) -> RunFile {
         RunFile { path: runs.join(format!("{nonce}{suffix}")), is_absent: false }
     }
 
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Make it, with this in it.
-    fn write(&mut self, text: &[u8]) -> std::io::Result<()> {
+    pub(crate) fn write(&mut self, text: &[u8]) -> std::io::Result<std::fs::File> {
         let mut options = std::fs::OpenOptions::new();
         options.write(true).create_new(true).mode(0o600);
         let opened = options.open(&self.path).or_else(|why| {
@@ -111,7 +118,8 @@ impl RunFile {
             options.open(&self.path)
         });
         self.is_absent = false;
-        opened?.write_all(text)
+        let mut file = opened?;
+        file.write_all(text).map(|()| file)
     }
 
     /// Before every try: what a failed one left behind is not the result of the next.
@@ -176,10 +184,16 @@ impl<'a> CommandTask<'a> {
         self.voice.say(why);
     }
 
-    /// Of an item of a batch, whose items have these keepers in turn.
-    pub(crate) fn for_item(self, key: &Key, text: Vec<u8>, stdin: bool, keepers: Keepers) -> CommandTask<'a> {
+    /// Of an item of a batch, whose items have these keepers and files in turn.
+    pub(crate) fn for_item(
+        self,
+        key: &Key,
+        text: Vec<u8>,
+        stdin: bool,
+        (keepers, files): (Keepers, ItemFiles),
+    ) -> CommandTask<'a> {
         let name = key.to_string().chars().take(ITEM_DIGITS).collect();
-        CommandTask { item: Some(ItemText { name, text, stdin, keepers }), ..self }
+        CommandTask { item: Some(ItemText { name, text, stdin, keepers, files }), ..self }
     }
 
     /// How a private file of this run ends.
@@ -190,20 +204,20 @@ impl<'a> CommandTask<'a> {
     /// The file with the item, anew for every try.
     fn lay_out_item(&mut self, begin: &Begin) -> std::io::Result<()> {
         let Some(item) = &self.item else { return Ok(()) };
-        let mut file = match self.item_file.take() {
-            Some(file) => file,
-            None => RunFile::named(&self.runs, &begin.grant.nonce, &self.ending(ITEM_SUFFIX)),
-        };
-        file.write(&item.text)?;
-        self.item_file = Some(file);
-        Ok(())
+        match &mut self.item_file {
+            Some(file) => file.again(&item.text),
+            none => {
+                *none = Some(item.files.lay_out(&self.runs, &begin.grant.nonce, &item.text)?);
+                Ok(())
+            }
+        }
     }
 
     /// What the command reads.
     fn stdin(&self) -> std::io::Result<Stdin> {
         match (&self.item, &self.item_file) {
             (None, _) => Ok(Stdin::Auto),
-            (Some(item), Some(file)) if item.stdin => Ok(Stdin::Fd(std::fs::File::open(&file.path)?.into())),
+            (Some(item), Some(file)) if item.stdin => Ok(Stdin::Fd(std::fs::File::open(file.path())?.into())),
             // the input of the batch is not the items' to read
             (Some(_), _) => Ok(Stdin::Null),
         }
@@ -276,7 +290,7 @@ impl<'a> CommandTask<'a> {
             vars.push(("SEMEL_PLAN".into(), plan.path.clone().into()));
         }
         if let Some(item) = &self.item_file {
-            vars.push(("SEMEL_ITEM".into(), item.path.clone().into()));
+            vars.push(("SEMEL_ITEM".into(), item.path().into()));
         }
         vars
     }

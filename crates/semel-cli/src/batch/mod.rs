@@ -1,5 +1,5 @@
 //! `semel batch`: what it needs besides the engine. Items are read from a file or a stream, one at a time
-//! ([`input`]); each fills the command's arguments ([`fill`]); failed ones become input again ([`failed`]); what GNU
+//! ([`input`]); each fills the command's arguments ([`fill`]) and a file ([`files`]); failed ones become input again ([`failed`]); what GNU
 //! parallel has done already is known from its log ([`joblog`]); and somebody who watches is told ([`progress`]).
 //!
 //! ```text
@@ -14,6 +14,7 @@ pub(crate) mod args;
 pub(crate) mod csv;
 pub(crate) mod dry_run;
 pub(crate) mod failed;
+pub(crate) mod files;
 pub(crate) mod fill;
 pub(crate) mod input;
 pub(crate) mod item;

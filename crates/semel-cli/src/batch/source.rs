@@ -14,6 +14,7 @@ use semel_supervise::Keepers;
 use serde_json::{Value, json};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
+use super::files::ItemFiles;
 use super::fill::ItemFill;
 use super::input::{From, Items, Mark, Next, Reading};
 use super::item::{At, Fault, Item, Keys};
@@ -169,6 +170,8 @@ pub(crate) struct Commands<'a> {
     pub(crate) joblog: Option<Joblog>,
     pub(crate) voice: Voice,
     pub(crate) keepers: Keepers,
+    /// The files of items, in turn too.
+    pub(crate) files: ItemFiles,
 }
 
 impl Commands<'_> {
@@ -192,7 +195,12 @@ impl<'a> Doer<Item> for Commands<'a> {
         let program = Program { argv, ..self.program.clone() };
         let task = CommandTask::new(program, self.probe.clone(), self.around, &self.state_dir, self.voice);
         let text = known.data.text().into_owned();
-        ItemTask::Command(Box::new(task.for_item(&known.key, text, self.stdin, self.keepers.clone())))
+        ItemTask::Command(Box::new(task.for_item(
+            &known.key,
+            text,
+            self.stdin,
+            (self.keepers.clone(), self.files.clone()),
+        )))
     }
 }
 

@@ -14,6 +14,7 @@ use crate::args::Common;
 use crate::batch::args::BatchArgs;
 use crate::batch::dry_run::dry_run;
 use crate::batch::failed::FailedTo;
+use crate::batch::files::ItemFiles;
 use crate::batch::item::Item;
 use crate::batch::joblog::Joblog;
 use crate::batch::progress::{Counts, Progress, Watcher};
@@ -78,6 +79,7 @@ pub(crate) fn run(common: &Common, args: &BatchArgs, around: &Surroundings) -> R
         joblog,
         voice,
         keepers: Keepers::default(),
+        files: ItemFiles::default(),
     };
     let runtime = runtime()?;
     let key = RecordKey::alarm(batch.work.job());

@@ -68,6 +68,38 @@ fn rows_of_csv_may_have_quotes_and_line_breaks() {
     assert_eq!(home.lines("seen").last().unwrap(), "[x]");
 }
 
+/// The file is written over for the next item: never into what a command has kept, put in its place or opened to others.
+#[test]
+fn whatever_a_command_does_with_its_file_the_next_has_its_own() {
+    let home = Home::new();
+    let items: String = (0..48).map(|n| format!("{}-{n}\n", "x".repeat(50 - n))).collect();
+    home.write("items", &items);
+    let script = r#"
+        [ "$(cat "$SEMEL_ITEM")" = "$1" ] && [ "$(stat -c %a "$SEMEL_ITEM")" = 600 ] || echo "$1" >> wrong
+        echo "$1" >> seen
+        case $((${1##*-} % 8)) in
+            0) rm "$SEMEL_ITEM" ;;
+            1) rm "$SEMEL_ITEM" && mkdir "$SEMEL_ITEM" && touch "$SEMEL_ITEM/x" ;;
+            2) ln "$SEMEL_ITEM" "kept-$1" ;;
+            3) mv "$SEMEL_ITEM" "kept-$1" ;;
+            4) mv "$SEMEL_ITEM" "kept-$1" && ln -s "$PWD/kept-$1" "$SEMEL_ITEM" ;;
+            5) yes | head -c 5000 > "$SEMEL_ITEM" ;;
+            6) chmod 666 "$SEMEL_ITEM" ;;
+        esac"#;
+    home.write("script", script);
+    for workers in ["1", "3"] {
+        let job = format!("posts-{workers}");
+        let mut command = home.semel(["batch", "items", "--job", &job, "--format", "lines", "-j", workers]);
+        command.args(["--", "sh", "script", "{line}"]);
+        home.launch(&mut command).end().exits(0);
+    }
+    assert_eq!(home.lines("seen").len(), 96);
+    assert!(!home.path("wrong").exists(), "{:?}", home.lines("wrong"));
+    for line in items.lines().filter(|line| home.path(&format!("kept-{line}")).exists()) {
+        assert_eq!(text(&home, &format!("kept-{line}")), line);
+    }
+}
+
 #[test]
 fn the_whole_item_is_in_a_file_and_on_stdin_if_asked_for() {
     let home = Home::new();
