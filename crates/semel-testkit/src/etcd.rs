@@ -28,9 +28,21 @@ impl Etcd {
 
     /// As [`start`](Etcd::start), for clients that speak TLS: the certificate and its key, as files.
     pub fn start_with_tls(certificate: &Path, key: &Path) -> Etcd {
+        Etcd::start_with_tls_and(certificate, key, &[])
+    }
+
+    /// As [`start_with_tls`](Etcd::start_with_tls), for clients whose certificate one of these authorities has signed.
+    pub fn start_for_certified(certificate: &Path, key: &Path, authorities: &Path) -> Etcd {
+        let authorities = authorities.display().to_string();
+        let more = ["--client-cert-auth", "--trusted-ca-file", &authorities];
+        Etcd::start_with_tls_and(certificate, key, &more)
+    }
+
+    fn start_with_tls_and(certificate: &Path, key: &Path, more: &[&str]) -> Etcd {
         let (certificate, key) = (certificate.display().to_string(), key.display().to_string());
+        let words = [&["--cert-file", &certificate, "--key-file", &key], more].concat();
         // it answers its health over TLS too, which nobody here speaks
-        Etcd::launch("https", &["--cert-file", &certificate, "--key-file", &key], Server::listens)
+        Etcd::launch("https", &words, Server::listens)
     }
 
     fn launch(scheme: &str, arguments: &[&str], ready: fn(&Server) -> bool) -> Etcd {

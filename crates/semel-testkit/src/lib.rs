@@ -28,5 +28,5 @@ pub use pg_server::{PgBouncer, PgServer};
 pub use postgres::Postgres;
 pub use proxy::Proxy;
 pub use ratio::{Ratio, median, quantile};
-pub use redis::Redis;
+pub use redis::{Redis, RedisCluster};
 pub use server::{Recipe, Server, faketime, free_ports, needed, program};

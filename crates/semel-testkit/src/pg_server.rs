@@ -11,9 +11,9 @@ use crate::server::{Recipe, Server, needed};
 
 /// Who comes in how: the superuser from this machine, everybody else with a password.
 const HBA: &str = "local all all trust\n\
-                   host all semel 127.0.0.1/32 trust\n\
-                   host replication semel 127.0.0.1/32 trust\n\
-                   host all all 127.0.0.1/32 scram-sha-256\n";
+                   host all semel 127.0.0.0/8 trust\n\
+                   host replication semel 127.0.0.0/8 trust\n\
+                   host all all 127.0.0.0/8 scram-sha-256\n";
 
 /// A running server. Its superuser is `semel`, its database `semel`.
 #[derive(Debug)]

@@ -7,15 +7,21 @@
 //! | [`lose_replies`](Proxy::lose_replies) | a connection that breaks after its request was forwarded and answered |
 //! | [`cut`](Proxy::cut) | broken connections, and none new |
 //! | [`swallow`](Proxy::swallow) | connections that take everything and answer nothing |
+//! | [`answer`](Proxy::answer) | its server, which answers so many times and is silent then |
 //!
-//! It counts round trips: how often a client spoke after its server did, or first. And it counts what met its misbehaviour:
-//! a fault that nobody was there to meet is none.
+//! It counts round trips: how often a client spoke after its server did, or first. Whoever speaks need not wait for an answer:
+//! that one does not is shown by answering no more. And it counts what met its misbehaviour: a fault that nobody was there
+//! to meet is none.
+//!
+//! One [with the client's port](Proxy::with_port) connects to the server from that port, on another address of this machine.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+
+use socket2::{Domain, Socket, Type};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Mode {
@@ -24,6 +30,7 @@ enum Mode {
     Lose { left: u32, containing: Vec<u8> },
     Cut,
     Swallow,
+    Answer { left: u32 },
 }
 
 #[derive(Debug)]
@@ -50,6 +57,15 @@ pub struct Proxy {
 impl Proxy {
     /// Before this server.
     pub fn before(server: SocketAddr) -> Proxy {
+        Proxy::start(server, false)
+    }
+
+    /// Before a server that looks at the port of its clients: it finds the client's, at 127.0.0.2.
+    pub fn with_port(server: SocketAddr) -> Proxy {
+        Proxy::start(server, true)
+    }
+
+    fn start(server: SocketAddr, same_port: bool) -> Proxy {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = listener.local_addr().unwrap();
         let state = Arc::new(State {
@@ -68,7 +84,8 @@ impl Proxy {
                 if shared.ends.load(Ordering::SeqCst) {
                     break;
                 }
-                serve(client, server, &shared);
+                let Ok(to) = shared.connect(&client, server, same_port) else { continue };
+                serve(client, to, &shared);
             }
         });
         Proxy { address, state }
@@ -123,6 +140,11 @@ impl Proxy {
         self.set(Mode::Swallow);
     }
 
+    /// Hand on everything that clients say, and so many answers. What comes after them is kept from the client.
+    pub fn answer(&self, times: u32) {
+        self.set(Mode::Answer { left: times });
+    }
+
     /// How many connections clients made.
     pub fn connections(&self) -> u64 {
         self.state.connections.load(Ordering::SeqCst)
@@ -163,15 +185,11 @@ struct Talk {
     asked: AtomicBool,
     /// Its last request is one whose reply may be lost.
     meant: AtomicBool,
+    /// The server's last answer is kept from it.
+    kept: AtomicBool,
 }
 
-fn serve(client: TcpStream, server: SocketAddr, state: &Arc<State>) {
-    if *state.mode.lock().unwrap() == Mode::Cut {
-        state.met.fetch_add(1, Ordering::SeqCst);
-        return;
-    }
-    state.connections.fetch_add(1, Ordering::SeqCst);
-    let Ok(server) = TcpStream::connect(server) else { return };
+fn serve(client: TcpStream, server: TcpStream, state: &Arc<State>) {
     let _ = (client.set_nodelay(true), server.set_nodelay(true));
     let (Ok(from_client), Ok(from_server)) = (client.try_clone(), server.try_clone()) else { return };
     let (Ok(a), Ok(b)) = (client.try_clone(), server.try_clone()) else { return };
@@ -185,6 +203,25 @@ fn serve(client: TcpStream, server: SocketAddr, state: &Arc<State>) {
     });
     let state = Arc::clone(state);
     std::thread::spawn(move || pump(from_server, client, |_| reply(&state, &talk)));
+}
+
+impl State {
+    /// To the server, unless nobody may.
+    fn connect(&self, client: &TcpStream, server: SocketAddr, same_port: bool) -> std::io::Result<TcpStream> {
+        if *self.mode.lock().unwrap() == Mode::Cut {
+            self.met.fetch_add(1, Ordering::SeqCst);
+            return Err(std::io::ErrorKind::ConnectionRefused.into());
+        }
+        self.connections.fetch_add(1, Ordering::SeqCst);
+        if !same_port {
+            return TcpStream::connect(server);
+        }
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+        socket.set_reuse_address(true)?;
+        socket.bind(&SocketAddr::from(([127, 0, 0, 2], client.peer_addr()?.port())).into())?;
+        socket.connect(&server.into())?;
+        Ok(socket.into())
+    }
 }
 
 /// What becomes of a piece.
@@ -203,7 +240,7 @@ fn request(bytes: &[u8], state: &State, talk: &Talk) -> Fate {
         state.met.fetch_add(1, Ordering::SeqCst);
     }
     match mode {
-        Mode::Pass => Fate::HandOn,
+        Mode::Pass | Mode::Answer { .. } => Fate::HandOn,
         Mode::Delay(by) => {
             std::thread::sleep(by);
             Fate::HandOn
@@ -222,7 +259,7 @@ fn request(bytes: &[u8], state: &State, talk: &Talk) -> Fate {
 }
 
 fn reply(state: &State, talk: &Talk) -> Fate {
-    talk.asked.store(false, Ordering::SeqCst);
+    let is_first = talk.asked.swap(false, Ordering::SeqCst);
     let mut mode = state.mode.lock().unwrap();
     if matches!(*mode, Mode::Delay(_) | Mode::Swallow) {
         state.met.fetch_add(1, Ordering::SeqCst);
@@ -241,6 +278,13 @@ fn reply(state: &State, talk: &Talk) -> Fate {
             Fate::Break
         }
         Mode::Lose { .. } => Fate::HandOn,
+        Mode::Answer { left } => {
+            if is_first {
+                talk.kept.store(*left == 0, Ordering::SeqCst);
+                *left = left.saturating_sub(1);
+            }
+            if talk.kept.load(Ordering::SeqCst) { Fate::Forget } else { Fate::HandOn }
+        }
         Mode::Cut => Fate::Break,
         Mode::Swallow => Fate::Forget,
     }
@@ -310,6 +354,28 @@ mod tests {
         proxy.swallow();
         stream.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
         assert_eq!(ask(&mut stream, b"lost"), b"");
+    }
+
+    #[test]
+    fn it_answers_as_often_as_it_is_told_and_speaks_from_the_clients_port() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let proxy = Proxy::with_port(listener.local_addr().unwrap());
+        let mut client = TcpStream::connect(proxy.address()).unwrap();
+        let (mut server, from) = listener.accept().unwrap();
+        assert_eq!(from.port(), client.local_addr().unwrap().port());
+        client.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+        proxy.answer(1);
+        let mut talk = |word: &[u8]| {
+            let mut heard = [0; 8];
+            client.write_all(word).unwrap();
+            let many = server.read(&mut heard).unwrap();
+            server.write_all(&heard[..many]).unwrap();
+            let answered = client.read(&mut [0; 8]).unwrap_or(0);
+            (many, answered)
+        };
+        assert_eq!(talk(b"one"), (3, 3));
+        assert_eq!(talk(b"three"), (5, 0), "it arrives, and its answer does not");
+        assert_eq!(proxy.round_trips(), 2);
     }
 
     #[test]

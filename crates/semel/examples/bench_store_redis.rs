@@ -18,6 +18,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use redis::AsyncConnectionConfig;
 use redis::aio::MultiplexedConnection;
 use semel::core::record::{Expect, RecordKey, Version};
 use semel::store::redis::Redis as Ledger;
@@ -164,7 +165,9 @@ async fn main() {
     }
     let store = Arc::new(Ledger::new(&server.url(), &Settings::default()).unwrap());
     let client = redis::Client::open(format!("{}?protocol=resp3", server.url())).unwrap();
-    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+    // a disk that stalls for half a second ends no measurement
+    let patient = AsyncConnectionConfig::new().set_response_timeout(None);
+    let mut connection = client.get_multiplexed_async_connection_with_config(&patient).await.unwrap();
     let hash: String = redis::cmd("SCRIPT").arg("LOAD").arg(BARE).query_async(&mut connection).await.unwrap();
     let hash: Arc<str> = hash.into();
     for tasks in [1, 16] {

@@ -293,7 +293,8 @@ fails! {
     a_store_that_ignores_expectations_fails: IgnoresExpectations breaks
         "a_record_is_created_once", "another_version_is_refused_with_what_stands_there", "a_swap_is_all_or_nothing",
         "guards_hold_and_write_nothing", "live_and_lapsed_are_asked_at_the_write", "a_stale_settlement_is_refused",
-        "a_stale_release_is_refused", "a_lost_reply_is_recognised_by_its_nonce", "one_of_a_thousand_tasks_wins";
+        "a_stale_release_is_refused", "a_lost_reply_is_recognised_by_its_nonce", "one_of_a_thousand_tasks_wins",
+        "what_is_posted_is_made_on_its_condition";
     a_store_that_forgets_the_ttl_fails: ForgetsTheTtl breaks
         "a_lease_lapses_by_the_stores_clock", "a_touch_keeps_the_version_and_restarts_the_clock",
         "a_token_grows_over_release_lapse_and_reopening";

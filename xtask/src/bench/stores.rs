@@ -26,8 +26,8 @@ const OF_BARE: f64 = 0.85;
 /// Times ahead of a peer, and of DBOS on the same PostgreSQL.
 const AHEAD: f64 = 5.0;
 const AHEAD_OF_DBOS: f64 = 10.0;
-/// Processes of a round, and rounds of steps.
-const ROUNDS: usize = 200;
+/// Processes that are started, hand-overs, and rounds of steps: all of it in six minutes.
+const ROUNDS: usize = 100;
 const STEP_ROUNDS: usize = 5;
 /// Steps on PostgreSQL in a round: one after the other, and of 32 tasks.
 const STEPS: &str = "400";

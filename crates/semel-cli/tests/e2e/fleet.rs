@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use semel::store::Settings;
 use semel_testkit::{Etcd, Moto, NatsVersion, PgServer, Proxy, Redis, nats};
 
 use crate::support::{Home, Running, SOON, Said, until, until_gone};
@@ -197,6 +198,45 @@ fn a_run_survives_a_short_cut_and_a_long_one_ends_it_in_time_on_redis() {
     let server = Redis::start();
     let proxy = Proxy::before(server.address());
     cut_off(&server.url(), &format!("redis://{}", proxy.address()), &proxy);
+}
+
+impl Service {
+    /// How many notes its journal has.
+    fn notes(&self) -> usize {
+        let variables = self.variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        let settings = Settings { variables: variables.collect(), ..Settings::default() };
+        let store = semel::store::open(&self.url, &settings).unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(store.scan("journal/", None, 1000)).unwrap().len()
+    }
+}
+
+#[test]
+fn every_skip_is_noted_although_its_process_does_not_wait_for_the_answer() {
+    let home = Home::new();
+    for service in services() {
+        let job = format!("of-{}", service.name);
+        service.ask(&home, &once(&job)).exits(0);
+        for _ in 0..12 {
+            service.ask(&home, &once(&job)).exits(0);
+        }
+        let at_once: Vec<Running> = (0..12)
+            .map(|_| {
+                let mut command = home.semel(once(&job));
+                command.env("SEMEL_STORE", &service.url).envs(service.variables.iter().copied());
+                home.launch(&mut command)
+            })
+            .collect();
+        for skips in at_once {
+            skips.end_within(Duration::from_secs(120)).exits(0);
+        }
+        let begun = Instant::now();
+        while service.notes() < 24 && begun.elapsed() < SOON {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        assert_eq!(service.notes(), 24, "{}", service.name);
+    }
+    assert_eq!(home.lines("effects").len(), 5, "each ran once");
 }
 
 /// So many processes wait for one resource; `SEMEL_ROUNDS` says another number.

@@ -40,6 +40,8 @@ const UNKNOWN_PATIENCE: Duration = Duration::from_secs(10);
 const UNKNOWN_PAUSE: Duration = Duration::from_millis(50);
 /// How long a waiter pauses before it asks again a store that is down.
 const DOWN_PAUSE: Duration = Duration::from_millis(250);
+/// Who fails later than that was not simply away.
+const SLOW: Duration = Duration::from_secs(3);
 
 /// How many writes may go unanswered, each looked for and not found, before the run gives up.
 const UNKNOWN_TRIES: u32 = 3;
@@ -76,6 +78,7 @@ impl Engine {
         let mut planned = Planned::default();
         let (mut announced, mut waited) = (false, false);
         loop {
+            let asked = self.clock.now();
             let looked = self.look_for(plan, &resources).await;
             let view = match looked {
                 Ok(view) => view,
@@ -86,7 +89,9 @@ impl Engine {
                         continue;
                     }
                     // a store that is started again meanwhile ends nobody's wait
-                    None if waited && !self.left_to_wait(plan, began).is_zero() => {
+                    None if (waited || self.is_slow_since(asked))
+                        && !self.left_to_wait(plan, began).is_zero() =>
+                    {
                         while_down(signals).await?;
                         continue;
                     }
@@ -161,7 +166,10 @@ impl Engine {
                         // where a store makes one change after another, it may stand there all the same
                         Written::Refused => refused = Some(Sent { claim, at }),
                         // surely not made: one who waits asks again, as for a look
-                        Written::Down(_) if waited && !self.left_to_wait(plan, began).is_zero() => {
+                        Written::Down(_)
+                            if (waited || self.is_slow_since(at))
+                                && !self.left_to_wait(plan, began).is_zero() =>
+                        {
                             while_down(signals).await?;
                         }
                         Written::Down(why) => return Err(Report::StoreDown(why)),
@@ -229,6 +237,12 @@ impl Engine {
     fn left_to_start(&self, plan: &RunPlan, began: Moment) -> Duration {
         let within = |within| self.clock.now().until(began.plus_ms(within));
         plan.start_within_ms.map_or(Duration::MAX, within)
+    }
+
+    /// Has a store that was asked then taken its time to fail? One that is not there, or lets nobody in, says so at once;
+    /// one that has too much to do is as busy as a resource is.
+    fn is_slow_since(&self, asked: Moment) -> bool {
+        asked.until(self.clock.now()) >= SLOW
     }
 
     /// How long one that is busy may still be waited for.

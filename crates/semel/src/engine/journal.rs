@@ -1,7 +1,7 @@
 //! The journal of what was *not* done: who came, when, and why they yielded.
 //!
 //! Each note is a record of its own, so that thirty runs that yield at once write without a conflict. It is
-//! written with relaxed durability: it costs no sync, and a power cut may forget the last of it.
+//! posted: it costs no sync, and where the store can no round trip; a power cut may forget the last of it.
 
 use semel_core::owner::Owner;
 use semel_core::record::{self, Expect, RecordError, RecordKey};
@@ -9,7 +9,7 @@ use semel_core::work::Work;
 use serde::{Deserialize, Serialize};
 
 use super::{Engine, Event, Tell, draw_nonce};
-use crate::store::{Change, Durability, Record};
+use crate::store::{Change, Record};
 
 /// A run that yielded.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -64,6 +64,6 @@ impl Engine {
         let skip = Skip { work: work.to_string(), at_ms, by: self.me.clone(), why };
         let value = record::encode(&key, &skip).map_err(|why| why.to_string())?;
         let change = Change::Put { key, expect: Expect::Absent, value, ttl: None };
-        self.store.swap(&[change], Durability::Relaxed).await.map(drop).map_err(|why| why.to_string())
+        self.store.post(&[change]).await.map_err(|why| why.to_string())
     }
 }

@@ -11,6 +11,8 @@
 //! | [`scan`](Store::scan) | a page of the records under a prefix |
 //! | [`changed`](Store::changed) | wait until a record is no longer at a version |
 //!
+//! A relaxed swap whose answer nobody needs is [posted](Store::post): where a store can, it is not waited for.
+//!
 //! Time is the store's: whether a clock has run out is decided where the record lies, never by the client.
 
 use std::fmt;
@@ -31,6 +33,8 @@ pub mod nats;
 #[cfg(feature = "objects")]
 pub mod objects;
 mod open;
+#[cfg(any(feature = "postgres", feature = "redis"))]
+mod outbox;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 #[cfg(feature = "redis")]
@@ -57,6 +61,13 @@ pub trait Store: Send + Sync + fmt::Debug {
     ///
     /// Answers the new version of each change, in order; a guard's or a removal's is what it had.
     fn swap<'a>(&'a self, changes: &'a [Change], durability: Durability) -> Pending<'a, Vec<Version>>;
+
+    /// Make changes that nobody depends on, such as a note in the journal: when this is answered they have left this
+    /// process, and will be made although it ends. A server that fails meanwhile, or refuses them, makes none of them
+    /// and nobody is told. A store that cannot do so makes a relaxed swap, and waits for its answer.
+    fn post<'a>(&'a self, changes: &'a [Change]) -> Pending<'a, ()> {
+        Box::pin(async move { self.swap(changes, Durability::Relaxed).await.map(drop) })
+    }
 
     /// Restart a record's clock if it is at this version and has not lapsed. The version stays, so that guards
     /// survive renewals. Refused with what stands there.

@@ -74,6 +74,8 @@ pub(crate) enum Fault {
     None,
     /// Surely not applied.
     Down,
+    /// The same, after a while.
+    Slow,
     /// Applied, and the reply lost.
     AppliedUnknown,
     /// Not applied, and nobody knows.
@@ -98,6 +100,7 @@ pub(crate) struct Faulty {
 #[derive(Default)]
 struct State {
     late: Option<Vec<Change>>,
+    loads: VecDeque<Fault>,
     swaps: VecDeque<Fault>,
     touches: VecDeque<Fault>,
     all_down: bool,
@@ -115,6 +118,10 @@ impl std::fmt::Debug for Faulty {
 impl Faulty {
     pub(crate) fn swaps(&self, faults: &[Fault]) {
         self.state.lock().unwrap().swaps = faults.iter().copied().collect();
+    }
+
+    pub(crate) fn loads(&self, faults: &[Fault]) {
+        self.state.lock().unwrap().loads = faults.iter().copied().collect();
     }
 
     pub(crate) fn touches(&self, faults: &[Fault]) {
@@ -167,6 +174,10 @@ async fn through<T>(
     match fault {
         Fault::None | Fault::Forgotten => call.await,
         Fault::Down => Err(StoreError::Unavailable("down".into())),
+        Fault::Slow => {
+            tokio::time::sleep(Duration::from_secs(10)).await;
+            Err(StoreError::Unavailable("late".into()))
+        }
         Fault::Refused => {
             Err(StoreError::refused(0, RecordKey::lease(&Name::new("anything").unwrap()), None))
         }
@@ -181,7 +192,8 @@ async fn through<T>(
 impl Store for Faulty {
     fn load<'a>(&'a self, keys: &'a [RecordKey]) -> Pending<'a, Loaded> {
         self.note("load".into());
-        let fault = if self.is_down() { Fault::Down } else { Fault::None };
+        let next = self.state.lock().unwrap().loads.pop_front().unwrap_or(Fault::None);
+        let fault = if self.is_down() { Fault::Down } else { next };
         Box::pin(through(fault, self.memory.load(keys)))
     }
 

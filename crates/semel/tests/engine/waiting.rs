@@ -91,6 +91,29 @@ async fn a_claim_that_a_store_could_not_take_ends_no_wait() {
     assert!(matches!(report, Report::StoreDown(_)), "{report:?}");
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_store_that_has_too_much_to_do_ends_no_wait_that_has_not_begun() {
+    let stage = Stage::new();
+    stage.store.loads(&[Fault::Slow, Fault::Slow]);
+    let mut task = FakeTask::new(&stage, SHORT);
+    let report = stage.run(1, &waits("first", 300_000), &mut task).await;
+    assert_eq!(ending(&report), semel::core::entry::Ending::Succeeded);
+    // the wait ends where it was said to
+    stage.store.loads(&[Fault::Slow; 9]);
+    let begun = Instant::now();
+    let report = stage.run(2, &waits("second", 15_000), &mut FakeTask::new(&stage, SHORT)).await;
+    assert!(matches!(report, Report::StoreDown(_)), "{report:?}");
+    assert!(begun.elapsed() < Duration::from_secs(25), "{:?}", begun.elapsed());
+    // who waits for nobody is told the first time
+    stage.store.loads(&[Fault::Slow]);
+    let report = stage.run(3, &plan("third"), &mut FakeTask::new(&stage, SHORT)).await;
+    assert!(matches!(report, Report::StoreDown(_)), "{report:?}");
+    // and so is who waits, of a store that is not there
+    stage.store.loads(&[Fault::Down]);
+    let report = stage.run(4, &waits("fourth", 300_000), &mut FakeTask::new(&stage, SHORT)).await;
+    assert!(matches!(report, Report::StoreDown(_)), "{report:?}");
+}
+
 /// A machine on which everybody dies at once.
 struct Plague(Arc<AtomicBool>);
 

@@ -136,6 +136,58 @@ async fn tls_works_and_a_wrong_certificate_is_said() {
     assert!(why.contains("does not speak TLS") || why.contains("etcd:// if it does not"), "{why}");
 }
 
+/// An authority, and a certificate that it signed for a purpose: `NAME.pem`, `NAME.key`.
+fn signed(dir: &Path, authority: &str, name: &str, purpose: &str) {
+    let run = |words: &str| {
+        let done = Command::new(needed("openssl")).args(words.split(' ')).current_dir(dir).output().unwrap();
+        assert!(done.status.success(), "openssl {words}: {}", String::from_utf8_lossy(&done.stderr));
+    };
+    let new = "req -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2";
+    if !dir.join(format!("{authority}.pem")).exists() {
+        run(&format!("{new} -x509 -keyout {authority}.key -out {authority}.pem -subj /CN={authority}"));
+    }
+    let ext = format!("subjectAltName=IP:127.0.0.1\nextendedKeyUsage={purpose}\nbasicConstraints=CA:FALSE\n");
+    std::fs::write(dir.join("ext"), ext).unwrap();
+    run(&format!(
+        "req -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -keyout {name}.key -out {name}.csr -subj /CN={name}"
+    ));
+    run(&format!(
+        "x509 -req -in {name}.csr -CA {authority}.pem -CAkey {authority}.key -CAcreateserial -out {name}.pem -days 2 -extfile ext"
+    ));
+}
+
+#[tokio::test]
+async fn a_server_that_wants_certificates_takes_ours_and_without_one_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    signed(dir.path(), "authority", "server", "serverAuth,clientAuth");
+    signed(dir.path(), "authority", "me", "clientAuth");
+    signed(dir.path(), "stranger", "other", "clientAuth");
+    let file = |name: &str| dir.path().join(name);
+    let server = Etcd::start_for_certified(&file("server.pem"), &file("server.key"), &file("authority.pem"));
+    let at = |who: &str| {
+        let ca = file("authority.pem");
+        format!("etcds://{}/p?ca={}{who}", server.address(), ca.display())
+    };
+    let with = |name: &str| {
+        let (cert, key) = (file(&format!("{name}.pem")), file(&format!("{name}.key")));
+        at(&format!("&cert={}&key={}", cert.display(), key.display()))
+    };
+    let store = open(&with("me"));
+    let begun = std::time::Instant::now();
+    // it listens before it has a leader
+    while let Err(why) = store.load(&[key("a")]).await {
+        assert!(begun.elapsed() < Duration::from_secs(20), "{why}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let version = write(&*store, put("a", Expect::Absent, "x", crate::MINUTE)).await.unwrap();
+    store.touch(&key("a"), &version).await.unwrap();
+    assert!(store.examine().await.unwrap().iter().all(|finding| finding.grade != Grade::Wrong));
+    for url in [at(""), with("other")] {
+        let why = said(&url).await;
+        assert!(why.contains("&cert=PATH&key=PATH"), "{why}");
+    }
+}
+
 #[tokio::test]
 async fn a_swap_that_is_too_large_and_a_full_etcd_are_said() {
     let server = Etcd::start_with(&["--quota-backend-bytes", "1000000"]);

@@ -42,7 +42,7 @@ async fn every_verb_is_one_round_trip() {
 #[tokio::test]
 async fn a_run_is_two_round_trips_before_the_body_and_one_after_it() {
     let server = PgServer::start();
-    let proxy = Proxy::before(([127, 0, 0, 1], server.port()).into());
+    let proxy = Proxy::with_port(([127, 0, 0, 1], server.port()).into());
     let store = Arc::new(open(&server.url_at(proxy.port())));
     create(&*store, "warm", None).await;
     let semel = Semel::on(store);
@@ -52,10 +52,64 @@ async fn a_run_is_two_round_trips_before_the_body_and_one_after_it() {
     let (outcome, all) = trips(&proxy, run).await;
     assert!(matches!(outcome, Outcome::Done(2)), "{outcome:?}");
     assert_eq!(all, 3);
-    let (again, count) = trips(&proxy, semel.run(&job, async |_| Ok::<u64, std::io::Error>(0))).await;
-    assert!(matches!(again, Outcome::AlreadyDone(Some(2))), "{again:?}");
-    // one to decide, one for the note in the journal that it was skipped
-    assert_eq!(count, 2);
+    // one answer to decide by; the note that it was skipped is sent, and not waited for
+    proxy.answer(1);
+    let skip = async {
+        let again = semel.run(&job, async |_| Ok::<u64, std::io::Error>(0)).await;
+        assert!(matches!(again, Outcome::AlreadyDone(Some(2))), "{again:?}");
+        noted(&server, 1).await
+    };
+    assert_eq!(trips(&proxy, skip).await, (1, 2), "one note; a look and a note were sent");
+}
+
+/// How many notes the journal has, when it has so many or after a while.
+async fn noted(server: &PgServer, many: usize) -> usize {
+    let (store, begun) = (open(&server.url()), Instant::now());
+    loop {
+        let found = store.scan("journal/", None, 1000).await.unwrap().len();
+        if found >= many || begun.elapsed() > Duration::from_secs(20) {
+            return found;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+#[tokio::test]
+async fn what_is_posted_is_made_although_its_handle_is_gone_and_no_line_of_the_log_tells_of_it() {
+    let mut server = PgServer::start();
+    create(&open(&server.url()), "warm", None).await;
+    for i in 0..50 {
+        let store = open(&server.url());
+        store.load(&[key("a")]).await.unwrap();
+        store.post(&[put(&format!("journal/{i}"), Expect::Absent, "x", None)]).await.unwrap();
+        // a while, in which the answer comes and is not read
+        if i % 2 == 0 {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+    assert_eq!(noted(&server, 50).await, 50);
+    let log = server.server().log();
+    assert!(!log.contains("could not"), "{log}");
+}
+
+#[tokio::test]
+async fn behind_a_pooler_what_is_posted_is_waited_for_and_its_sessions_are_kept() {
+    let server = PgServer::start();
+    create(&open(&server.url()), "warm", None).await;
+    let pooler = server.pooler(3);
+    let sessions = || {
+        let sql = "SELECT sum(sessions) FROM pg_stat_database";
+        server.psql(sql).parse::<u64>().unwrap()
+    };
+    let before = sessions();
+    for i in 0..50 {
+        let store = open(&server.url_at(pooler.port()));
+        store.load(&[key("a")]).await.unwrap();
+        store.post(&[put(&format!("journal/{i}"), Expect::Absent, "x", None)]).await.unwrap();
+    }
+    assert_eq!(noted(&server, 50).await, 50);
+    let made = sessions() - before;
+    assert!(made < 25, "{made} sessions were made for 50 posts");
 }
 
 /// From a write to its waiter's waking, this many times.

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use semel::core::record::{Expect, Standing};
+use semel::store::postgres::Postgres;
 use semel::store::{Change, Durability, Store, StoreError};
 use semel::{Job, Outcome, Semel};
 use semel_testkit::{PgServer, Proxy};
@@ -295,4 +296,30 @@ async fn a_host_that_swallows_everything_keeps_nobody_from_the_next() {
         assert!(begun.elapsed() < Duration::from_secs(30));
     }
     assert_eq!(dead.connections(), 1);
+}
+
+#[tokio::test]
+async fn a_server_without_a_free_connection_is_asked_again_and_named_if_none_comes_free() {
+    let settings = ["max_connections=4", "superuser_reserved_connections=0", "max_wal_senders=0"];
+    let server = PgServer::start_with(&settings);
+    create(&open(&server.url()), "a", None).await;
+    // the rest are taken; whoever was there before may need a moment to be gone
+    let mut taken: Vec<Postgres> = Vec::new();
+    let begun = Instant::now();
+    while taken.len() < 4 {
+        let store = open(&server.url());
+        store.load(&[key("a")]).await.unwrap();
+        taken.push(store);
+        assert!(begun.elapsed() < Duration::from_secs(30));
+    }
+    let late = open_with(&server.url(), hurried(Duration::from_secs(1)));
+    let Err(StoreError::Unavailable(why)) = late.load(&[key("a")]).await else { panic!("there is room") };
+    assert!(why.contains("has no connection left: raise max_connections"), "{why}");
+    let patient = open(&server.url());
+    let wanted = [key("a")];
+    let (loaded, ()) = tokio::join!(patient.load(&wanted), async {
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        taken.pop();
+    });
+    assert!(loaded.unwrap().records[0].is_some());
 }

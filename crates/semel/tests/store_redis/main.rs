@@ -14,16 +14,19 @@ mod faults;
 mod setups;
 mod stage;
 
+use std::any::Any;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use semel::store::conformance::{self, Helper, Later, Subject};
 use semel::store::{self, Settings, Store};
-use semel_testkit::Redis;
+use semel_testkit::{Redis, RedisCluster};
 
 struct OnServer {
-    server: Arc<Redis>,
+    /// Kept for as long as it is needed.
+    server: Arc<dyn Any + Send + Sync>,
+    address: String,
     prefix: String,
 }
 
@@ -31,12 +34,18 @@ struct OnServer {
 static LEDGERS: AtomicU32 = AtomicU32::new(0);
 
 impl OnServer {
-    fn on(server: Arc<Redis>) -> OnServer {
-        OnServer { server, prefix: format!("ledger-{}", LEDGERS.fetch_add(1, Ordering::Relaxed)) }
+    fn on(server: Redis) -> Arc<OnServer> {
+        let address = server.url();
+        Arc::new(OnServer::at(address, Arc::new(server)))
+    }
+
+    fn at(address: String, server: Arc<dyn Any + Send + Sync>) -> OnServer {
+        let prefix = format!("ledger-{}", LEDGERS.fetch_add(1, Ordering::Relaxed));
+        OnServer { server, address, prefix }
     }
 
     fn url(&self) -> String {
-        format!("{}?prefix={}", self.server.url(), self.prefix)
+        format!("{}?prefix={}", self.address, self.prefix)
     }
 }
 
@@ -47,7 +56,7 @@ impl Subject for OnServer {
     }
 
     fn isolated(&self) -> Later<'_, Result<Arc<dyn Subject>, String>> {
-        let other = OnServer::on(Arc::clone(&self.server));
+        let other = OnServer::at(self.address.clone(), Arc::clone(&self.server));
         Box::pin(async { Ok(Arc::new(other) as Arc<dyn Subject>) })
     }
 
@@ -59,13 +68,30 @@ impl Subject for OnServer {
 
 #[tokio::test]
 async fn redis_passes_the_suite_on_one_thread() {
-    let report = conformance::run(Arc::new(OnServer::on(Arc::new(Redis::start())))).await;
+    let report = conformance::run(OnServer::on(Redis::start())).await;
     assert!(report.holds(), "{report}");
     assert!(report.skipped.is_empty(), "{report}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn redis_passes_the_suite_on_many_threads() {
-    let report = conformance::run(Arc::new(OnServer::on(Arc::new(Redis::start())))).await;
+    let report = conformance::run(OnServer::on(Redis::start())).await;
     assert!(report.holds(), "{report}");
+}
+
+#[tokio::test]
+async fn valkey_passes_the_suite() {
+    let report = conformance::run(OnServer::on(Redis::valkey())).await;
+    assert!(report.holds(), "{report}");
+    assert!(report.skipped.is_empty(), "{report}");
+}
+
+/// Through one node, whichever has the slot of a ledger.
+#[tokio::test]
+async fn a_cluster_passes_the_suite_through_any_of_its_nodes() {
+    let cluster = RedisCluster::start();
+    let address = cluster.nodes[1].url();
+    let report = conformance::run(Arc::new(OnServer::at(address, Arc::new(cluster)))).await;
+    assert!(report.holds(), "{report}");
+    assert!(report.skipped.is_empty(), "{report}");
 }

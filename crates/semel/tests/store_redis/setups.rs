@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use semel::core::record::Expect;
 use semel::store::redis::Redis as Ledger;
-use semel::store::{Change, Durability, Grade, Settings, Store, StoreError};
+use semel::store::{Change, Durability, Grade, Settings, Store};
 use semel_testkit::{Redis, free_ports, needed};
 
 use crate::stage::{MINUTE, create, grade, impatient, key, load, open, put, swap, unavailable, until};
@@ -214,7 +214,7 @@ async fn replicas_are_told_and_noted() {
 }
 
 #[tokio::test]
-async fn a_ledger_lies_whole_on_one_node_of_a_cluster_and_another_node_says_where() {
+async fn a_ledger_lies_whole_on_one_node_of_a_cluster_and_another_node_leads_there() {
     let settings = ["cluster-enabled yes", "cluster-port PORT2", "cluster-config-file nodes.conf"];
     let (holder, other) = (Redis::with(&settings), Redis::with(&settings));
     let (store, lost) = (open(&holder.url()), open(&other.url()));
@@ -233,12 +233,15 @@ async fn a_ledger_lies_whole_on_one_node_of_a_cluster_and_another_node_says_wher
     assert_eq!(grade(&store.examine().await.unwrap(), "cluster").0, Grade::Note);
     let meet = format!("CLUSTER MEET 127.0.0.1 {} {}", holder.server.port(0), holder.server.port(1));
     assert_eq!(other.ask(&meet), "+OK");
-    let there = format!("lies on 127.0.0.1:{}", holder.address().port());
-    until("the other node knows", async || match lost.load(&[key("a")]).await {
-        Err(StoreError::Unavailable(line)) => line.contains(&there),
-        _ => false,
-    })
-    .await;
+    until("the other node knows", async || lost.load(&[key("a")]).await.is_ok()).await;
+    assert_eq!(load(&*lost, "entry/a").await.unwrap().value, b"1");
+    let free = Expect::Version(versions[0].clone());
+    swap(&*lost, put("lease/a", free, "3", MINUTE)).await.unwrap();
+    // it was led there once, and a node that is gone is forgotten
+    drop(holder);
+    unavailable(lost.load(&[key("a")]).await);
+    let line = unavailable(lost.load(&[key("a")]).await);
+    assert!(line.contains(&other.address().to_string()) || line.contains("refused"), "{line}");
 }
 
 #[tokio::test]

@@ -165,7 +165,8 @@ fn cases() -> Vec<Case> {
     all.extend(cases!(swaps: a_record_is_created_once, another_version_is_refused_with_what_stands_there,
         a_swap_is_all_or_nothing, the_first_refusal_is_the_one_told,
         a_record_that_comes_twice_in_a_swap_is_refused, guards_hold_and_write_nothing,
-        a_version_never_comes_back, an_empty_swap_is_nothing, a_removal_is_conditional, relaxed_and_durable_swaps_keep_order));
+        a_version_never_comes_back, an_empty_swap_is_nothing, a_removal_is_conditional, relaxed_and_durable_swaps_keep_order,
+        what_is_posted_is_made_on_its_condition));
     all.extend(cases!(clocks: a_lease_lapses_by_the_stores_clock, live_and_lapsed_are_asked_at_the_write,
         a_record_without_a_clock_is_neither_live_nor_lapsed, a_touch_keeps_the_version_and_restarts_the_clock,
         a_touch_is_refused_when_it_comes_too_late, a_write_without_a_ttl_takes_the_clock_away));

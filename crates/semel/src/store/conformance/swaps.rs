@@ -16,6 +16,21 @@ pub(super) async fn a_record_is_created_once(bench: Bench) -> Verdict {
     Ok(())
 }
 
+pub(super) async fn what_is_posted_is_made_on_its_condition(bench: Bench) -> Verdict {
+    let key = bench.key("a");
+    check!(bench.load("a").await?.is_none(), "a record stands where nothing was written");
+    let post = |value: &str| [put(&key, Expect::Absent, value, None)];
+    bench.store.post(&post("first")).await.map_err(said)?;
+    let other = bench.reopened().await?;
+    check!(other.store.changed(&key, None, LONG).await.map_err(said)?, "what was posted is not made");
+    check!(other.value("a").await?.as_deref() == Some("first"), "something else was made than was posted");
+    // refused, whether anybody is told or not; what the same handle asks next comes after it
+    let _ = bench.store.post(&post("second")).await;
+    bench.create("b", "later", None).await?;
+    check!(bench.value("a").await?.as_deref() == Some("first"), "a post ignored its condition");
+    Ok(())
+}
+
 pub(super) async fn another_version_is_refused_with_what_stands_there(bench: Bench) -> Verdict {
     let key = bench.key("a");
     let first = bench.create("a", "1", None).await?;

@@ -143,8 +143,25 @@ fn words(status: &Status, peer: &str, user: Option<&str>, prefix: &str) -> Strin
     }
 }
 
+/// The alerts by which a server refuses a client for its certificate, or for having none.
+const OF_CLIENTS: [&str; 7] = [
+    "CertificateRequired",
+    "BadCertificate",
+    "UnknownCA",
+    "CertificateUnknown",
+    "CertificateExpired",
+    "CertificateRevoked",
+    "UnsupportedCertificate",
+];
+
 /// What to say of a connection that could not be made, or broke.
 pub(super) fn connection_words(why: &str, peer: &str) -> String {
+    // what a server says of ours, not we of its
+    if why.contains("fatal alert") && OF_CLIENTS.iter().any(|alert| why.contains(alert)) {
+        return format!(
+            "etcd at {peer} wants a certificate of its clients ({why}): give one that it trusts with &cert=PATH&key=PATH"
+        );
+    }
     if why.contains("certificate") || why.contains("UnknownIssuer") {
         return format!(
             "the TLS certificate of etcd at {peer} is not accepted ({why}): give its authority with ?ca=PATH, and a name that it is for"
@@ -158,7 +175,9 @@ pub(super) fn connection_words(why: &str, peer: &str) -> String {
     }
     let lower = why.to_lowercase();
     let hint = match ["broken pipe", "connection reset", "closed"].iter().any(|part| lower.contains(part)) {
-        true => "; write etcds:// if it speaks TLS, etcd:// if it does not",
+        true => {
+            "; write etcds:// if it speaks TLS, etcd:// if it does not; if it wants a certificate of its clients, give one that it trusts with &cert=PATH&key=PATH"
+        }
         false => "",
     };
     format!("etcd at {peer} cannot be reached: {why}{hint}")

@@ -12,7 +12,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_nats::client::RequestErrorKind;
+use async_nats::client::{PublishErrorKind, RequestErrorKind};
 use async_nats::connection::State;
 use async_nats::{
     Client, ConnectError, ConnectErrorKind, ConnectOptions, Event, HeaderMap, Message, Request, ServerAddr,
@@ -90,6 +90,7 @@ impl fmt::Debug for Link {
     }
 }
 
+const TOO_LARGE: &str = "the record is larger than the server takes: set max_payload to 1MB or more";
 /// Nobody can listen at port 0.
 const NOWHERE: &str = "nats://127.0.0.1:0";
 /// The oldest server whose streams can do what this needs.
@@ -179,6 +180,25 @@ impl Link {
         }
     }
 
+    /// Send, and ask for no answer.
+    pub(super) async fn send(
+        &self,
+        subject: String,
+        headers: HeaderMap,
+        payload: Vec<u8>,
+    ) -> Result<(), Fault> {
+        let sent = self.client.publish_with_headers(subject, headers, payload.into()).await;
+        sent.map_err(|why| match why.kind() {
+            PublishErrorKind::MaxPayloadExceeded => Fault::rejected(TOO_LARGE),
+            _ => Fault::NotSent("the connection is gone".to_owned()),
+        })
+    }
+
+    /// Wait until all that was sent has left this process.
+    pub(super) async fn left(&self) -> Result<(), String> {
+        self.client.flush().await.map_err(|_| "the connection broke".to_owned())
+    }
+
     /// Ask the JetStream API.
     pub(super) async fn api<T: DeserializeOwned>(
         &self,
@@ -217,9 +237,7 @@ fn fault(subject: &str, why: &async_nats::RequestError) -> Fault {
             };
             Fault::Rejected { code: NOBODY, why: why.to_owned() }
         }
-        RequestErrorKind::MaxPayloadExceeded => {
-            Fault::rejected("the record is larger than the server takes: set max_payload to 1MB or more")
-        }
+        RequestErrorKind::MaxPayloadExceeded => Fault::rejected(TOO_LARGE),
         RequestErrorKind::InvalidSubject => Fault::rejected("the server takes no such name"),
         _ => {
             // an answer that will never come was asked for; anything else was not taken from us

@@ -305,6 +305,17 @@ impl Store for Nats {
         })
     }
 
+    /// Records that are new: each is a message that asks for no answer. Anything else is a swap.
+    fn post<'a>(&'a self, changes: &'a [Change]) -> Pending<'a, ()> {
+        Box::pin(async move {
+            let sent = Sent::default();
+            match changes.iter().all(swap::is_new) {
+                true => self.verb(&sent, || self.post_now(changes, &sent)).await,
+                false => self.verb(&sent, || self.swap_now(changes, &sent)).await.map(drop),
+            }
+        })
+    }
+
     fn touch<'a>(&'a self, key: &'a RecordKey, version: &'a Version) -> Pending<'a, ()> {
         Box::pin(async move {
             let sent = Sent::default();

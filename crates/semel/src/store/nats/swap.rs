@@ -57,7 +57,32 @@ fn only_looks(change: &Change) -> bool {
     }
 }
 
+/// Is it a record without a clock where none is?
+pub(super) fn is_new(change: &Change) -> bool {
+    matches!(change, Change::Put { expect: Expect::Absent, ttl: None, .. })
+}
+
 impl Nats {
+    /// Send each as a message of its own that asks for no answer, and wait until all have left this process. The server
+    /// does what it has read, whether the one who sent it is there or not.
+    pub(super) async fn post_now(&self, changes: &[Change], sent: &Sent) -> Result<(), Failure> {
+        let bucket = self.bucket().await?;
+        for change in changes {
+            let Change::Put { key, value, .. } = change else { continue };
+            let mut headers = HeaderMap::new();
+            headers.insert(EXPECTED, "0");
+            headers.insert(VERSION, format!("{:032x}", drawn()?).as_str());
+            let subject = self.subject(key)?;
+            sent.now();
+            bucket.link.send(subject, headers, value.clone()).await.map_err(|why| match why {
+                Fault::NotSent(why) => Failure::Gone(why),
+                why => Failure::of_read(why),
+            })?;
+        }
+        let left = bucket.link.left().await;
+        left.map_err(|why| Failure::Said(StoreError::Unknown(why)))
+    }
+
     pub(super) async fn swap_now(&self, changes: &[Change], sent: &Sent) -> Result<Vec<Version>, Failure> {
         if changes.is_empty() {
             return Ok(Vec::new());

@@ -5,7 +5,7 @@
 
 use std::error::Error as _;
 use std::fmt::Write as _;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 
 use tokio_postgres::Error;
 use tokio_postgres::error::Severity;
@@ -72,8 +72,59 @@ pub(super) fn sort(why: &Error, wire: &Wire) -> Fault {
     }
 }
 
-/// Why there is no connection, in one line.
-pub(super) fn refused(why: &Error, place: &str, user: &str, database: &str) -> String {
+/// Why there is no connection.
+#[derive(Debug)]
+pub(super) enum NotMade {
+    /// The driver or the server says why.
+    Said(Error),
+    /// The socket could not be had.
+    Socket(io::Error),
+    /// The server writes where it should not, or does not where it should.
+    NotAsWanted { is_read_only: bool },
+    /// There is no address to go to, or the server hung up.
+    Nowhere,
+}
+
+impl NotMade {
+    /// All connections are taken, or the server is starting or stopping: not so a little later.
+    pub(super) fn is_passing(&self) -> bool {
+        matches!(self, NotMade::Said(why) if matches!(code(why), Some("53300" | "57P03")))
+    }
+}
+
+impl From<Error> for NotMade {
+    fn from(why: Error) -> NotMade {
+        NotMade::Said(why)
+    }
+}
+
+impl From<io::Error> for NotMade {
+    fn from(why: io::Error) -> NotMade {
+        NotMade::Socket(why)
+    }
+}
+
+/// The same in one line.
+pub(super) fn refused(why: &NotMade, place: &str, user: &str, database: &str) -> String {
+    match why {
+        NotMade::Said(why) => unwelcome(why, place, user, database),
+        NotMade::Socket(why) => match why.kind() {
+            ErrorKind::ConnectionRefused | ErrorKind::NotFound => {
+                format!("nobody listens at {place}: is PostgreSQL running there?")
+            }
+            _ => format!("PostgreSQL at {place} cannot be reached: {}", one_line(&why.to_string())),
+        },
+        NotMade::NotAsWanted { is_read_only: true } => {
+            format!("PostgreSQL at {place} takes no writes: no host of the address is the primary")
+        }
+        NotMade::NotAsWanted { is_read_only: false } => format!(
+            "PostgreSQL at {place} takes writes, and target_session_attrs asks for one that does not: leave it out"
+        ),
+        NotMade::Nowhere => format!("PostgreSQL at {place} cannot be reached: its host has no address"),
+    }
+}
+
+fn unwelcome(why: &Error, place: &str, user: &str, database: &str) -> String {
     if let Some(said) = why.as_db_error() {
         let line = one_line(said.message());
         return match said.code().code() {
@@ -108,9 +159,6 @@ pub(super) fn refused(why: &Error, place: &str, user: &str, database: &str) -> S
     match io_cause(why) {
         Some(ErrorKind::ConnectionRefused | ErrorKind::NotFound) => {
             format!("nobody listens at {place}: is PostgreSQL running there?")
-        }
-        Some(ErrorKind::PermissionDenied) if all.contains("does not allow writes") => {
-            format!("PostgreSQL at {place} takes no writes: no host of the address is the primary")
         }
         _ => format!("PostgreSQL at {place} cannot be reached: {all}"),
     }

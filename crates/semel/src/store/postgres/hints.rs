@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_postgres::AsyncMessage;
 use tokio_postgres::types::Type;
 
-use super::connect::{Link, connect};
+use super::connect::{Link, Made, connect};
 use super::schema::channel;
 use super::verbs::fresh_version;
 
@@ -160,7 +160,9 @@ impl Busy {
 
     /// Listen until nobody waits or the connection breaks.
     async fn listen(&self, link: &Arc<Link>) -> Ended {
-        let Ok(Ok((client, mut connection))) = timeout(HEARD * 5, connect(&link.address)).await else {
+        let Ok(Ok(Made { client, mut connection, .. })) =
+            timeout(HEARD * 5, connect(&link.address, Instant::now())).await
+        else {
             return Ended::Down;
         };
         let words = async {
@@ -210,7 +212,7 @@ impl Busy {
         tokio::pin!(called);
         called.as_mut().enable();
         let tried = async {
-            let wire = link.wire().await.ok()?;
+            let wire = link.wire(Instant::now()).await.ok()?;
             let sql = "SELECT pg_notify($1, $2)";
             wire.client.query_typed(sql, &[(&channel, Type::TEXT), (&word, Type::TEXT)]).await.ok()?;
             called.await;

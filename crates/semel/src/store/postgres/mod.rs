@@ -10,6 +10,9 @@
 //! - The timeline is the token's epoch: after a failover it is a higher one, so tokens grow even where grants were lost.
 //!   A grant that was decided before the failover and is written after it is refused, to be decided anew.
 //! - Verbs of one process share one connection, each answered in its turn. A second one is there while somebody waits.
+//! - What is posted is sent and not waited for, where the server itself is at the other end: it does all that it has read
+//!   before it finds that nobody is there any more. A pooler would give up its session for that, so there it is waited for.
+//!   Whether there is one is told by the port that the server sees.
 //!
 //! Not guaranteed: what the server itself does not keep. With `fsync = off`, or `synchronous_commit = off`, or after a
 //! failover to an asynchronous replica, acknowledged writes may be gone; [`examine`](super::Store::examine) says so.
@@ -20,12 +23,13 @@ mod error;
 mod examine;
 mod hints;
 mod schema;
+mod socket;
 mod tls;
 mod verbs;
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::AtomicI64;
+use std::sync::atomic::{AtomicI32, AtomicI64};
 use std::time::Duration;
 
 use semel_core::record::{RecordKey, Version};
@@ -52,6 +56,8 @@ pub struct Postgres {
     deadline: Duration,
     /// The timeline as the last load told it; 0 before.
     epoch: AtomicI64,
+    /// The port from which the server was spoken to by the last load, as it saw it.
+    seen: AtomicI32,
 }
 
 impl Postgres {
@@ -60,7 +66,14 @@ impl Postgres {
         let address = Address::read(url, settings)?;
         let sql = Sql::of(&address.schema);
         let (link, hints, epoch) = (Arc::new(Link::new(address)), Arc::default(), AtomicI64::new(0));
-        Ok(Postgres { link, hints, sql, deadline: settings.deadline, epoch })
+        Ok(Postgres {
+            link,
+            hints,
+            sql,
+            deadline: settings.deadline,
+            epoch,
+            seen: AtomicI32::new(verbs::NOT_SEEN),
+        })
     }
 
     /// The schema of its tables.
@@ -127,6 +140,10 @@ impl Store for Postgres {
 
     fn swap<'a>(&'a self, changes: &'a [Change], durability: Durability) -> Pending<'a, Vec<Version>> {
         Box::pin(self.swap_now(changes, durability))
+    }
+
+    fn post<'a>(&'a self, changes: &'a [Change]) -> Pending<'a, ()> {
+        Box::pin(self.post_now(changes))
     }
 
     fn touch<'a>(&'a self, key: &'a RecordKey, version: &'a Version) -> Pending<'a, ()> {

@@ -1,6 +1,7 @@
 //! The verbs as statements: each one round trip, one transaction, nothing left in the session.
 
 use std::collections::HashMap;
+use std::pin::pin;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -21,6 +22,11 @@ pub(super) type Params<'a> = [(&'a (dyn ToSql + Sync), Type)];
 
 /// A clock that runs longer is as good as none, and the server's dates end somewhere.
 const LONGEST_TTL_MS: i64 = 100 * 365 * 24 * 3600 * 1000;
+
+/// No load has told yet.
+pub(super) const NOT_SEEN: i32 = -2;
+/// Spoken to over a socket of its machine.
+const NO_PORT: i32 = -1;
 
 /// What a statement is, if no answer comes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +57,7 @@ impl Postgres {
         let late = || format!("PostgreSQL at {place} did not answer within {:?}", self.deadline);
         let (mut installed, mut pause) = (false, Duration::from_millis(1));
         loop {
-            let Ok(wire) = timeout_at(end, self.link.wire()).await else {
+            let Ok(wire) = timeout_at(end, self.link.wire(end)).await else {
                 return Err(StoreError::Unavailable(late()));
             };
             let wire = wire?;
@@ -106,6 +112,8 @@ impl Postgres {
                 None => {
                     let epoch = field::<Option<i64>>(row, 4)?.unwrap_or(0);
                     self.epoch.store(epoch, Ordering::Relaxed);
+                    let port = field::<Option<i32>>(row, 5)?.unwrap_or(NO_PORT);
+                    self.seen.store(port, Ordering::Relaxed);
                     loaded.token_floor = floor(epoch);
                 }
             }
@@ -122,26 +130,8 @@ impl Postgres {
             return Ok(Vec::new());
         }
         let draft = Draft::of(changes)?;
-        let (patience, relaxed) = (self.patience(), durability == Durability::Relaxed);
-        let last_seen = self.epoch.load(Ordering::Relaxed);
-        let epoch =
-            changes.iter().filter(|change| grants(change)).map(|change| decided_in(change, last_seen));
-        let epoch = epoch.min().unwrap_or(0);
-        let params: [(&(dyn ToSql + Sync), Type); 13] = [
-            (&draft.keys, Type::TEXT_ARRAY),
-            (&draft.verbs, Type::INT2_ARRAY),
-            (&draft.wants, Type::INT2_ARRAY),
-            (&draft.seen, Type::TEXT_ARRAY),
-            (&draft.made, Type::TEXT_ARRAY),
-            (&draft.values, Type::BYTEA_ARRAY),
-            (&draft.ttls, Type::INT8_ARRAY),
-            (&draft.makes, Type::INT4),
-            (&draft.holds, Type::INT4),
-            (&draft.moves, Type::INT4),
-            (&patience, Type::TEXT),
-            (&relaxed, Type::BOOL),
-            (&epoch, Type::INT8),
-        ];
+        let said = self.said_with(changes, durability);
+        let params = draft.params(&said);
         let rows = self.ask(Kind::Write, &self.sql.swap, &params).await?;
         match rows.first() {
             None => Ok(draft.versions()),
@@ -152,6 +142,51 @@ impl Postgres {
                 Err(StoreError::refused(index, change.key().clone(), stands))
             }
         }
+    }
+
+    fn said_with(&self, changes: &[Change], durability: Durability) -> With {
+        let last_seen = self.epoch.load(Ordering::Relaxed);
+        let epoch =
+            changes.iter().filter(|change| grants(change)).map(|change| decided_in(change, last_seen));
+        With {
+            patience: self.patience(),
+            relaxed: durability == Durability::Relaxed,
+            epoch: epoch.min().unwrap_or(0),
+        }
+    }
+
+    /// Send, and do not wait for the answer, if the server is at the other end; else as any relaxed swap.
+    pub(super) async fn post_now(&self, changes: &[Change]) -> Result<(), StoreError> {
+        let end = after(self.deadline);
+        let wire = match timeout_at(end, self.link.wire(end)).await {
+            Ok(Ok(wire)) if self.is_direct(wire.port) => wire,
+            _ => return self.swap_now(changes, Durability::Relaxed).await.map(drop),
+        };
+        let draft = Draft::of(changes)?;
+        let said = self.said_with(changes, Durability::Relaxed);
+        let params = draft.params(&said);
+        let mut asked = pin!(wire.client.query_typed(&self.sql.swap, &params));
+        let left = async {
+            // given to the connection by the first look at it
+            tokio::select! {
+                biased;
+                answer = &mut asked => answer.is_ok(),
+                () = std::future::ready(()) => wire.posted().await,
+            }
+        };
+        match timeout_at(end, left).await {
+            Ok(true) => Ok(()),
+            _ => {
+                wire.discard();
+                let place = &self.link.address.place;
+                Err(StoreError::Unknown(format!("the connection to PostgreSQL at {place} was lost")))
+            }
+        }
+    }
+
+    /// Does the server see the port from which we speak? A pooler, or whatever else stands between, has another.
+    fn is_direct(&self, port: Option<u16>) -> bool {
+        self.seen.load(Ordering::Relaxed) == port.map_or(NO_PORT, i32::from)
     }
 
     pub(super) async fn touch_now(&self, key: &RecordKey, version: &Version) -> Result<(), StoreError> {
@@ -238,7 +273,9 @@ impl Sql {
             )
         };
         Sql {
-            load: format!("SELECT n, stands, value, left_us, epoch FROM {schema}.load_1($1)"),
+            load: format!(
+                "SELECT n, stands, value, left_us, epoch, inet_client_port() FROM {schema}.load_1($1)"
+            ),
             swap: format!(
                 "SELECT misfit, stands, value, left_us FROM {schema}.swap_1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)"
             ),
@@ -249,6 +286,13 @@ impl Sql {
             scan_to_the_end: scan(""),
         }
     }
+}
+
+/// What a swap says beside its changes.
+struct With {
+    patience: String,
+    relaxed: bool,
+    epoch: i64,
 }
 
 /// The changes of a swap, in columns.
@@ -316,6 +360,25 @@ impl<'a> Draft<'a> {
         draft.makes = many(absent.len());
         draft.holds = many(absent.values().filter(|put| !**put).count());
         Ok(draft)
+    }
+
+    /// As the statement of a swap takes them.
+    fn params<'p>(&'p self, with: &'p With) -> [(&'p (dyn ToSql + Sync), Type); 13] {
+        [
+            (&self.keys, Type::TEXT_ARRAY),
+            (&self.verbs, Type::INT2_ARRAY),
+            (&self.wants, Type::INT2_ARRAY),
+            (&self.seen, Type::TEXT_ARRAY),
+            (&self.made, Type::TEXT_ARRAY),
+            (&self.values, Type::BYTEA_ARRAY),
+            (&self.ttls, Type::INT8_ARRAY),
+            (&self.makes, Type::INT4),
+            (&self.holds, Type::INT4),
+            (&self.moves, Type::INT4),
+            (&with.patience, Type::TEXT),
+            (&with.relaxed, Type::BOOL),
+            (&with.epoch, Type::INT8),
+        ]
     }
 
     /// A put's is the one we drew; a guard's or a removal's is the one it was expected at.

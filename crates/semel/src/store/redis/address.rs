@@ -15,6 +15,7 @@ const PORT: u16 = 6379;
 const PREFIX: &str = "semel";
 
 /// An address that was read.
+#[derive(Clone)]
 pub(super) struct Place {
     pub(super) host: String,
     pub(super) port: u16,
@@ -74,6 +75,21 @@ impl Place {
         }
         let database = database(&url)?;
         Ok(Place { host, port: url.port().unwrap_or(PORT), user, password, database, prefix, tls })
+    }
+
+    /// The same ledger at another node of its cluster, as a node tells it: `HOST:PORT`, no host where it is this one.
+    pub(super) fn at(&self, node: &str) -> Option<Place> {
+        let (host, port) = node.rsplit_once(':')?;
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        let mut place = self.clone();
+        if !matches!(host, "" | "?") {
+            place.host = host.to_owned();
+        }
+        place.port = port.parse().ok()?;
+        if let Some((how, _)) = place.tls.take() {
+            place.tls = Some((how, ServerName::try_from(place.host.clone()).ok()?));
+        }
+        Some(place)
     }
 
     /// A line to say, with the password taken out of it wherever it came from.
@@ -158,6 +174,20 @@ mod tests {
         let plain = read("redis://db.example").unwrap();
         assert_eq!((plain.port, plain.database, plain.prefix.as_str()), (6379, 0, "semel"));
         assert!(plain.tls.is_none() && read("rediss://db.example").unwrap().tls.is_some());
+    }
+
+    #[test]
+    fn another_node_is_the_same_ledger_elsewhere() {
+        let place = read("rediss://me:x@db.example:7000?prefix=p").unwrap();
+        let at = |node: &str| place.at(node).map(|place| format!("{}|{}", place.host, place.port));
+        assert_eq!(at("10.0.0.2:7001").as_deref(), Some("10.0.0.2|7001"));
+        assert_eq!(at("::1:7001").as_deref(), Some("::1|7001"));
+        assert_eq!(at(":7001").as_deref(), Some("db.example|7001"), "the host that was asked");
+        assert_eq!(at("?:7001").as_deref(), Some("db.example|7001"));
+        assert_eq!(at("nonsense"), None);
+        let moved = place.at("h2:1").unwrap();
+        assert_eq!((moved.prefix.as_str(), moved.password.as_deref()), ("p", Some("x")));
+        assert_eq!(moved.tls.unwrap().1, ServerName::try_from("h2").unwrap());
     }
 
     #[test]

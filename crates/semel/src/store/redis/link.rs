@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 use std::io;
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use redis::aio::MultiplexedConnection;
@@ -17,6 +18,7 @@ use tokio::task::AbortHandle;
 use tokio_rustls::TlsConnector;
 
 use super::address::Place;
+use crate::store::outbox::{Outbox, Told};
 
 /// Why there is no connection.
 #[derive(Debug)]
@@ -31,8 +33,11 @@ pub(super) enum NoLink {
 
 /// One connection.
 pub(super) struct Link {
+    /// Where to.
+    pub(super) place: Place,
     connection: MultiplexedConnection,
     driver: AbortHandle,
+    outbox: Arc<Outbox>,
     /// Its sender lives as long as the task that reads and writes.
     lives: watch::Receiver<()>,
     hints: Arc<Hints>,
@@ -55,21 +60,32 @@ impl Link {
                 Ok::<(), ()>(())
             });
         let (held, lives) = watch::channel(());
+        let outbox = Arc::new(Outbox::default());
+        let stream = Told::new(stream, Arc::clone(&outbox));
         let (connection, driver) = match &place.tls {
             Some((how, name)) => {
                 let tls = TlsConnector::from(Arc::clone(how)).connect(name.clone(), stream);
                 let tls = Box::pin(tls.await.map_err(NoLink::Tls)?);
                 let made = MultiplexedConnection::new_with_config(&greeting, tls, config).await;
                 let (connection, work) = made.map_err(NoLink::Greeting)?;
-                (connection, tokio::spawn(driven(work, held)).abort_handle())
+                (connection, tokio::spawn(driven(Arc::clone(&outbox), work, held)).abort_handle())
             }
             None => {
                 let made = MultiplexedConnection::new_with_config(&greeting, stream, config).await;
                 let (connection, work) = made.map_err(NoLink::Greeting)?;
-                (connection, tokio::spawn(driven(work, held)).abort_handle())
+                (connection, tokio::spawn(driven(Arc::clone(&outbox), work, held)).abort_handle())
             }
         };
-        Ok(Link { connection, driver, lives, hints, subscribed: tokio::sync::Mutex::default() })
+        let place = place.clone();
+        Ok(Link {
+            place,
+            connection,
+            driver,
+            outbox,
+            lives,
+            hints,
+            subscribed: tokio::sync::Mutex::default(),
+        })
     }
 
     /// Is it of use still?
@@ -86,6 +102,24 @@ impl Link {
     /// Something to ask through.
     pub(super) fn connection(&self) -> MultiplexedConnection {
         self.connection.clone()
+    }
+
+    /// Send this, and wait until it has left this process. An answer that comes sooner is handed back.
+    pub(super) async fn post(&self, command: &redis::Cmd) -> Result<Option<Value>, RedisError> {
+        let mut connection = self.connection();
+        // alive until it has left: the driver sends nothing that nobody wants the answer of
+        let mut asked = pin!(command.query_async::<Value>(&mut connection));
+        tokio::select! {
+            biased;
+            answer = &mut asked => return answer.map(Some),
+            // given to the driver by that first look at it
+            () = std::future::ready(()) => {}
+        }
+        match self.outbox.left().await {
+            true => Ok(None),
+            // its end is the answer
+            false => asked.await.map(Some),
+        }
     }
 
     /// Hear what is published on this channel, from when this is answered. Channels that nobody waits on any more are
@@ -115,8 +149,8 @@ impl Drop for Link {
     }
 }
 
-async fn driven(work: impl Future<Output = ()>, held: watch::Sender<()>) {
-    work.await;
+async fn driven(outbox: Arc<Outbox>, work: impl Future<Output = ()>, held: watch::Sender<()>) {
+    outbox.driven(work).await;
     drop(held);
 }
 

@@ -2,7 +2,8 @@
 //!
 //! A script runs alone on its server, so a swap looks at every expectation with the server's own time and then writes
 //! all of it or nothing, in one round trip. All keys of a ledger carry one hash tag, `{prefix}`: a swap touches a lease,
-//! an entry and what belongs to it, so on a cluster all of them must lie in one slot.
+//! an entry and what belongs to it, so on a cluster all of them must lie in one slot. A node that has not got that slot
+//! tells who has, and is not asked again.
 //!
 //! | key | what it is |
 //! |---|---|
@@ -24,10 +25,10 @@ mod link;
 mod script;
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use redis::Value;
+use redis::{RedisError, Value};
 use semel_core::record::{RecordKey, Version};
 
 use self::address::Place;
@@ -39,6 +40,9 @@ use super::{Change, Durability, Finding, Loaded, OpenError, Pending, Record, Set
 /// How often a waiter looks for itself: a hint may be lost.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
+/// How often a verb goes where a node of a cluster sends it.
+const HOPS: usize = 4;
+
 /// A ledger on a Redis server.
 pub struct Redis {
     place: Place,
@@ -46,6 +50,8 @@ pub struct Redis {
     deadline: Duration,
     hints: Arc<Hints>,
     link: Mutex<Option<Arc<Link>>>,
+    /// The node that has the ledger, where the address names another one of the cluster.
+    moved: Mutex<Option<Place>>,
     /// Held while a connection is made: many verbs at once need only one.
     connecting: tokio::sync::Mutex<()>,
 }
@@ -61,6 +67,7 @@ impl Redis {
             deadline: settings.deadline,
             hints: Arc::default(),
             link: Mutex::default(),
+            moved: Mutex::default(),
             connecting: tokio::sync::Mutex::default(),
         })
     }
@@ -87,21 +94,46 @@ impl Redis {
         if let Some(link) = self.current() {
             return Ok(link);
         }
-        let made = Link::make(&self.place, Arc::clone(&self.hints)).await;
-        let link = Arc::new(made.map_err(|why| error::unconnected(&self.place, &why))?);
-        *self.slot() = Some(Arc::clone(&link));
-        Ok(link)
+        let moved = self.moved().clone();
+        let place = moved.as_ref().unwrap_or(&self.place);
+        match Link::make(place, Arc::clone(&self.hints)).await {
+            Ok(link) => {
+                let link = Arc::new(link);
+                *self.slot() = Some(Arc::clone(&link));
+                Ok(link)
+            }
+            Err(why) => {
+                // whoever is asked next knows better, or says the same
+                *self.moved() = None;
+                Err(error::unconnected(place, &why))
+            }
+        }
+    }
+
+    fn moved(&self) -> MutexGuard<'_, Option<Place>> {
+        self.moved.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Does this refusal say where the ledger lies? Then the next connection goes there.
+    fn follows(&self, link: &Arc<Link>, why: &RedisError) -> bool {
+        let node = why.redirect_node().filter(|_| why.code() == Some("MOVED"));
+        let Some(place) = node.and_then(|(node, _)| link.place.at(node)) else { return false };
+        *self.moved() = Some(place);
+        self.forget(link);
+        true
     }
 
     /// Call a script, within the deadline.
     async fn call(&self, asked: Asked, call: &Call<'_>) -> Result<Value, StoreError> {
-        let sent = OnceLock::new();
+        let sent = Mutex::new(None);
         match tokio::time::timeout(self.deadline, self.call_now(asked, call, &sent)).await {
             Ok(answer) => answer,
             Err(_) => {
                 // it may be half open: the next verb makes another
-                sent.get().inspect(|link| self.forget(link));
-                Err(error::too_late(&self.place, sent.get().map(|_| asked), self.deadline))
+                let sent = sent.into_inner().unwrap_or_else(PoisonError::into_inner);
+                sent.iter().for_each(|link| self.forget(link));
+                let place = sent.as_ref().map_or(&self.place, |link| &link.place);
+                Err(error::too_late(place, sent.as_ref().map(|_| asked), self.deadline))
             }
         }
     }
@@ -110,20 +142,30 @@ impl Redis {
         &self,
         asked: Asked,
         call: &Call<'_>,
-        sent: &OnceLock<Arc<Link>>,
+        sent: &Mutex<Option<Arc<Link>>>,
     ) -> Result<Value, StoreError> {
-        let link = self.link().await?;
-        let mut connection = link.connection();
-        let by_hash = call.command(false);
-        sent.get_or_init(|| Arc::clone(&link));
-        let answer = match by_hash.query_async::<Value>(&mut connection).await {
-            // surely nothing was done: the server has not met the script
-            Err(why) if why.code() == Some("NOSCRIPT") => {
-                call.command(true).query_async(&mut connection).await
+        for hop in 0.. {
+            let link = self.link().await?;
+            let mut connection = link.connection();
+            let by_hash = call.command(false);
+            *sent.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&link));
+            let answer = match by_hash.query_async::<Value>(&mut connection).await {
+                // surely nothing was done: the server has not met the script
+                Err(why) if why.code() == Some("NOSCRIPT") => {
+                    call.command(true).query_async(&mut connection).await
+                }
+                answer => answer,
+            };
+            match answer {
+                Ok(value) => return Ok(value),
+                // nor here: the keys are another node's
+                Err(why) if hop < HOPS && self.follows(&link, &why) => {
+                    *sent.lock().unwrap_or_else(PoisonError::into_inner) = None;
+                }
+                Err(why) => return Err(error::answered(&link.place, asked, &why)),
             }
-            answer => answer,
-        };
-        answer.map_err(|why| error::answered(&self.place, asked, &why))
+        }
+        Err(self.strange(asked))
     }
 
     fn strange(&self, asked: Asked) -> StoreError {
@@ -156,10 +198,7 @@ impl Redis {
         if changes.is_empty() {
             return Ok(Vec::new());
         }
-        let mut nonce = [0; 16];
-        getrandom::fill(&mut nonce)
-            .map_err(|why| StoreError::Unavailable(format!("this machine gives no random numbers: {why}")))?;
-        let (call, versions) = self.names.swap(changes, u128::from_ne_bytes(nonce));
+        let (call, versions) = self.names.swap(changes, nonce()?);
         match self.call(Asked::Write, &call).await? {
             Value::Int(_) => Ok(versions),
             Value::Array(mut told) if !told.is_empty() => {
@@ -172,6 +211,22 @@ impl Redis {
             }
             _ => Err(self.strange(Asked::Write)),
         }
+    }
+
+    /// Send the swap with the whole script, since nobody would hear that the server has not met it.
+    async fn post_now(&self, changes: &[Change]) -> Result<(), StoreError> {
+        if changes.is_empty() {
+            return Ok(());
+        }
+        let (call, _) = self.names.swap(changes, nonce()?);
+        let send = async {
+            let link = self.link().await?;
+            let posted = link.post(&call.command(true)).await;
+            posted.map(drop).map_err(|why| error::answered(&self.place, Asked::Write, &why))
+        };
+        tokio::time::timeout(self.deadline, send)
+            .await
+            .unwrap_or_else(|_| Err(error::too_late(&self.place, Some(Asked::Write), self.deadline)))
     }
 
     async fn scan_now(
@@ -232,6 +287,14 @@ impl Redis {
     }
 }
 
+/// What no other swap draws.
+fn nonce() -> Result<u128, StoreError> {
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes)
+        .map_err(|why| StoreError::Unavailable(format!("this machine gives no random numbers: {why}")))?;
+    Ok(u128::from_ne_bytes(bytes))
+}
+
 /// The time that an answer begins with, and the rest of it.
 fn opened(answer: Value) -> Option<(u64, std::vec::IntoIter<Value>)> {
     let Value::Array(answer) = answer else { return None };
@@ -261,6 +324,11 @@ impl Store for Redis {
     /// together.
     fn swap<'a>(&'a self, changes: &'a [Change], _: Durability) -> Pending<'a, Vec<Version>> {
         Box::pin(self.swap_now(changes))
+    }
+
+    /// The server does all that it has read before it finds that nobody is there any more.
+    fn post<'a>(&'a self, changes: &'a [Change]) -> Pending<'a, ()> {
+        Box::pin(self.post_now(changes))
     }
 
     fn touch<'a>(&'a self, key: &'a RecordKey, version: &'a Version) -> Pending<'a, ()> {
