@@ -12,7 +12,7 @@ use super::{LOOK, Round};
 /// The longest wait for what a fault is aimed at.
 const AIM: Duration = Duration::from_secs(3);
 /// The longest that one who is suspended waits for a newer holder's write.
-const NEWER: Duration = Duration::from_secs(10);
+const NEWER: Duration = Duration::from_secs(4);
 
 impl Round<'_> {
     /// Wait for what it is aimed at; false if all had ended before.
@@ -26,7 +26,7 @@ impl Round<'_> {
             if self.alive().is_empty() {
                 return false;
             }
-            std::thread::sleep(LOOK);
+            self.sleep(LOOK);
         }
         self.pause(strike.after_ms);
         !self.alive().is_empty()
