@@ -67,7 +67,7 @@ impl Fault {
             Fault::StopSemel => "SIGSTOP of Semel alone, past its ttl, another fires meanwhile, SIGCONT",
             Fault::Suspend => {
                 "SIGSTOP of Semel, keeper and command past the ttl, another fires meanwhile, SIGCONT; two of three times of the \
-                 command first, and of the others when it has had its effect, or 0.5 or 2 s later; where the target is fenced, \
+                 command first, and of the others when it has had its effect, or 1 or 4 s later; where the target is fenced, \
                  and for the controls"
             }
             Fault::Cut => "every connection to the store broken, and none new, for a while",
@@ -254,7 +254,7 @@ fn strike(chance: &mut Chance, contender: Contender, arms: &Arms, ttl_ms: u64) -
         _ => short_ms,
     };
     let (is_stray, refires) = (chance.below(6) == 0, chance.coin());
-    Strike { fault, aim, after_ms, hold_ms, is_stray, refires, gap_ms: chance.of(&[0, 500, 2_000]) }
+    Strike { fault, aim, after_ms, hold_ms, is_stray, refires, gap_ms: chance.of(&[0, 1_000, 4_000]) }
 }
 
 #[cfg(test)]

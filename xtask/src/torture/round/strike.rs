@@ -135,6 +135,8 @@ impl Round<'_> {
         let written = self.aimed_at(Aim::Effect);
         let newer = if written > before { "a newer one has written" } else { "nobody has written" };
         self.note(format!("{name}: it wakes, {newer}"));
+        // stopped inside a write, it may be the one that keeps the newer holder from writing
+        let gap_ms = if self.contender.has_target() && written == before { 0 } else { strike.gap_ms };
         // what the command started, before those who would end it
         let commands = lines(&self.dir, "pids");
         let commands: Vec<i32> = commands.iter().filter_map(|pid| pid.parse().ok()).collect();
@@ -145,7 +147,7 @@ impl Round<'_> {
             }
         }
         let mark = self.mark.clone();
-        self.watch(Duration::from_millis(strike.gap_ms), |round| {
+        self.watch(Duration::from_millis(gap_ms), |round| {
             let has_ended = !commands.iter().any(|pid| procs::carries(*pid, &mark));
             has_ended || round.aimed_at(Aim::Effect) > written
         });
