@@ -13,6 +13,8 @@ pub(crate) enum Said {
     Yielded,
     /// A person is needed.
     Doubt,
+    /// Not done: its lease ended before the command did.
+    Lost,
     /// Not done, and it says so.
     Failed,
     /// It was killed before it could say anything.
@@ -71,6 +73,7 @@ fn judged(object: &Value) -> (Said, String) {
             0 if number("held") > 0 => Said::Yielded,
             0 => Said::Done,
             79 => Said::Doubt,
+            75 => Said::Lost,
             _ => Said::Failed,
         };
         return (said, format!("{said:?}").to_lowercase());
@@ -81,6 +84,7 @@ fn judged(object: &Value) -> (Said, String) {
         "skipped" if object["why"] == "done" => Said::WasDone,
         "skipped" => Said::Yielded,
         "in_doubt" | "quarantined" | "blocked" => Said::Doubt,
+        "lease_lost" => Said::Lost,
         _ => Said::Failed,
     };
     let why = if outcome == "skipped" { object["why"].as_str().unwrap_or_default() } else { "" };
@@ -109,6 +113,7 @@ mod tests {
         assert_eq!(said(0, &[r#"{"kind":"outcome","outcome":"skipped","why":"running"}"#]), Said::Yielded);
         assert_eq!(said(79, &[r#"{"kind":"outcome","outcome":"in_doubt"}"#]), Said::Doubt);
         assert_eq!(said(75, &[r#"{"kind":"outcome","outcome":"unrecorded"}"#]), Said::Failed);
+        assert_eq!(said(75, &[r#"{"kind":"outcome","outcome":"lease_lost"}"#]), Said::Lost);
         assert_eq!(said(137, &[]), Said::Unknown);
         assert_eq!(said(0, &[]), Said::Done, "nothing but 0 is a claim too");
         assert_eq!(said(0, &[r#"{"kind":"batch","exit_code":0,"held":0}"#]), Said::Done);

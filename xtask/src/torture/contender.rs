@@ -165,6 +165,11 @@ impl Contender {
         matches!(self, Contender::PlainWrite | Contender::PlainSql)
     }
 
+    /// It has a store, which can suffer too.
+    pub(crate) fn has_store(self) -> bool {
+        !self.is_control() || self.is_plain()
+    }
+
     /// Can this be seen of it? Where it cannot, a zero would say nothing.
     pub(crate) fn shows(self, wrong: Wrong) -> bool {
         match wrong {

@@ -66,8 +66,9 @@ impl Fault {
             Fault::KillAll => "`kill -9` of both, with the keeper and all they started",
             Fault::StopSemel => "SIGSTOP of Semel alone, past its ttl, another fires meanwhile, SIGCONT",
             Fault::Suspend => {
-                "SIGSTOP of Semel, keeper and command past the ttl, another fires meanwhile, SIGCONT, of the command \
-                 first; where the target is fenced, and for the controls"
+                "SIGSTOP of Semel, keeper and command past the ttl, another fires meanwhile, SIGCONT; two of three times of the \
+                 command first, and of the others when it has had its effect, or 1 or 4 s later; where the target is fenced, \
+                 and for the controls"
             }
             Fault::Cut => "every connection to the store broken, and none new, for a while",
             Fault::Delay => "the store answers late",
@@ -118,7 +119,8 @@ pub(crate) struct Strike {
     pub(crate) is_stray: bool,
     /// Somebody fires again at once.
     pub(crate) refires: bool,
-    /// What was suspended wakes up command first, the others so much later, as on a machine that has much to do.
+    /// What was suspended wakes up command first, as on a machine that has much to do; the others when it has had its
+    /// effect or has ended, or so much later. 0: all at once.
     pub(crate) gap_ms: u64,
 }
 
@@ -163,7 +165,7 @@ impl Plan {
         let ttl_ms = if contender.has_target() { arms.ttl_ms } else { arms.ttl_ms * 2 };
         let many = chance.of(&[1, 1, 1, 1, 1, 1, 2, 2, 2, 3]);
         let mut strikes: Vec<Strike> = (0..many).map(|_| strike(chance, contender, arms, ttl_ms)).collect();
-        if chance.below(SERVER_ONE_IN) == 0 && arms.server && !contender.is_control() {
+        if chance.below(SERVER_ONE_IN) == 0 && arms.server && contender.has_store() {
             strikes[0].fault = Fault::KillServer;
         }
         let firings = chance.of(&[2, 2, 3]);
@@ -195,10 +197,10 @@ fn weights(contender: Contender, arms: &Arms) -> Vec<(Fault, u64)> {
     let mut all = vec![(Fault::KillSemel, 8), (Fault::KillCommand, 6), (Fault::KillAll, 6)];
     all.push((Fault::StopSemel, 1));
     if contender.has_target() || contender.is_control() {
-        all.extend([(Fault::StopSemel, 1), (Fault::Suspend, 6)]);
+        all.extend([(Fault::StopSemel, 1), (Fault::Suspend, 16)]);
     }
     // what a store can suffer is no fault of those that have none
-    if contender.is_control() {
+    if !contender.has_store() {
         return all;
     }
     if arms.network {
@@ -252,7 +254,7 @@ fn strike(chance: &mut Chance, contender: Contender, arms: &Arms, ttl_ms: u64) -
         _ => short_ms,
     };
     let (is_stray, refires) = (chance.below(6) == 0, chance.coin());
-    Strike { fault, aim, after_ms, hold_ms, is_stray, refires, gap_ms: chance.of(&[0, 100, 300]) }
+    Strike { fault, aim, after_ms, hold_ms, is_stray, refires, gap_ms: chance.of(&[0, 1_000, 4_000]) }
 }
 
 #[cfg(test)]
@@ -300,13 +302,23 @@ mod tests {
         for seed in 0..2_000 {
             let bare = Arms { ttl_ms: 1_000, slack_ms: 400, ..Arms::default() };
             let plan = Plan::draw(&mut Chance::with_seed(seed), Contender::Write, &bare);
-            let of_control = Plan::draw(&mut Chance::with_seed(seed), Contender::PlainWrite, &ARMS);
+            let of_control = Plan::draw(&mut Chance::with_seed(seed), Contender::Flock, &ARMS);
             let struck = plan.strikes.iter().chain(&of_control.strikes).map(|strike| strike.fault);
             let kills =
                 [Fault::KillSemel, Fault::KillCommand, Fault::KillAll, Fault::StopSemel, Fault::Suspend];
             for fault in struck {
                 assert!(kills.contains(&fault), "{seed}: {fault:?}");
             }
+        }
+    }
+
+    #[test]
+    fn a_plain_target_is_attacked_as_the_fenced_one_is() {
+        for seed in 0..2_000 {
+            let draw =
+                |contender| format!("{:?}", Plan::draw(&mut Chance::with_seed(seed), contender, &ARMS));
+            assert_eq!(draw(Contender::Write), draw(Contender::PlainWrite), "{seed}");
+            assert_eq!(draw(Contender::Sql), draw(Contender::PlainSql), "{seed}");
         }
     }
 

@@ -121,7 +121,10 @@ const LAST: &str = "
 - `s3` and `gs` are a server of our own with the conditional writes of both, on disk (`crates/semel-testkit/src/objects.py`), \
 and `az` is Azurite, which is never killed, since it forgets. None is the service itself.
 - Controls meet kills, stops and suspends. What happens to networks, servers, disks and clocks happens to stores, and they have \
-none: *plain-write* and *plain-sql*, which run under Semel, are given no more than the others.
+none. *plain-write* and *plain-sql*, which run under Semel, meet all that *write* and *sql* do, drawn in the same way.
+- A ttl is 1 s (3 s on object stores, twice that where the target checks no token). On a machine whose processes wait that long \
+for a processor nobody can hold a lease: once the faults have ended, a firing that lost its lease is followed by one with \
+twice its ttl, up to 32 times.
 - A fault counts where something met it: a connection or request that the proxy broke, refused, delayed, swallowed or did not \
 answer; a write that found the disk full; a binary that was seen to read the clock that is set. Rows with `-` under *untrue* are \
 of runs before that: they count net-cut, net-delay, half-open and disk-full whenever these were on, took no answers down, and \

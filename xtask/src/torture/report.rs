@@ -42,8 +42,7 @@ pub(crate) struct Report {
 const NO_STORE: &str = "-";
 
 fn place(store: &str, contender: Contender) -> String {
-    let has_store = !contender.is_control() || contender.is_plain();
-    (if has_store { store } else { NO_STORE }).to_owned()
+    (if contender.has_store() { store } else { NO_STORE }).to_owned()
 }
 
 impl Report {
@@ -148,8 +147,7 @@ fn judged(store: &str, contender: Contender, row: &Row, is_whole: bool) -> Optio
     if !contender.is_control() {
         return (wrong > 0).then(|| format!("{name} on {store}: {wrong} of {rounds} rounds are wrong"));
     }
-    // a plain target goes wrong under suspends alone, and only where the keeper wakes late
-    let is_shown = if contender.is_plain() { wrong > 0 } else { wrong * CONTROL_ONE_IN > faulted };
+    let is_shown = wrong * CONTROL_ONE_IN > faulted;
     (is_whole && faulted >= JUDGED && !is_shown).then(|| {
         format!(
             "the control {name} did wrong in only {wrong} of {faulted} faulted rounds: the attack shows nothing"
@@ -181,9 +179,11 @@ mod tests {
     fn semel_may_do_nothing_wrong_and_a_control_must() {
         assert!(report(7, Contender::Probe, 1_000, 0).judge(true).is_empty());
         assert_eq!(report(7, Contender::Probe, 1_000, 1).judge(true).len(), 1);
-        assert_eq!(report(7, Contender::Flock, 95, 5).judge(true).len(), 1);
-        assert!(report(7, Contender::Flock, 94, 6).judge(true).is_empty());
-        assert!(report(7, Contender::Flock, 50, 0).judge(true).is_empty(), "too few to be judged");
+        for control in Contender::CONTROLS {
+            assert_eq!(report(7, control, 95, 5).judge(true).len(), 1, "{control:?}");
+            assert!(report(7, control, 94, 6).judge(true).is_empty(), "{control:?}");
+            assert!(report(7, control, 50, 0).judge(true).is_empty(), "{control:?}: too few to be judged");
+        }
     }
 
     #[test]

@@ -24,6 +24,8 @@ use super::procs;
 const LOOK: Duration = Duration::from_millis(3);
 /// The most firings of a round.
 const TRIES: usize = 300;
+/// How often the ttl is doubled, at the most, once the faults have ended.
+const LONGER: u32 = 5;
 /// How many firings of a failing round are told in full.
 const TOLD: usize = 16;
 
@@ -99,6 +101,10 @@ pub(crate) struct Round<'a> {
     begun: Instant,
     firings: Vec<Firing>,
     is_at_peace: bool,
+    /// How often the ttl was doubled since: on a machine that has too much to do a lease may end before it is renewed.
+    longer: u32,
+    /// By how much a short sleep came too late, at the most.
+    late: Duration,
     pub(crate) outcome: Outcome,
     verdicts: Verdicts,
     /// What the fenced file said, each time that it was looked at.
@@ -138,6 +144,8 @@ impl<'a> Round<'a> {
             begun: Instant::now(),
             firings: Vec::new(),
             is_at_peace: false,
+            longer: 0,
+            late: Duration::ZERO,
             outcome: Outcome::default(),
             verdicts: Verdicts::default(),
             seen: Vec::new(),
@@ -272,7 +280,7 @@ impl<'a> Round<'a> {
                 semel: &self.arena.semel,
                 scripts: &self.arena.scripts(),
                 work: &self.work,
-                ttl_ms: self.plan.ttl_ms,
+                ttl_ms: self.plan.ttl_ms << self.longer,
                 waits,
                 shares: self.plan.shares,
                 in_postgres: self.arena.sink.is_some(),
@@ -389,9 +397,22 @@ impl<'a> Round<'a> {
     fn pause(&mut self, ms: u64) {
         let until = Instant::now() + Duration::from_millis(ms);
         while let Some(left) = until.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()) {
-            std::thread::sleep(left.min(LOOK));
+            self.sleep(left.min(LOOK));
             self.look_at_target();
         }
+    }
+
+    /// Sleep, and see how late it gets.
+    fn sleep(&mut self, time: Duration) {
+        let begun = Instant::now();
+        std::thread::sleep(time);
+        self.late = self.late.max(begun.elapsed().saturating_sub(time));
+    }
+
+    /// It does not come to its end; what the machine had to do with it is told.
+    fn is_stuck(&mut self) {
+        self.outcome.stuck = true;
+        self.note(format!("stuck; a sleep of a few ms took up to {} ms longer", self.late.as_millis()));
     }
 
     /// The faults end; all that was fired comes to its end.
@@ -407,10 +428,9 @@ impl<'a> Round<'a> {
         while !self.alive().is_empty() {
             if begun.elapsed() > self.arena.patience {
                 self.note("they do not end");
-                self.outcome.stuck = true;
-                return;
+                return self.is_stuck();
             }
-            std::thread::sleep(LOOK);
+            self.sleep(LOOK);
         }
     }
 
@@ -440,12 +460,14 @@ impl<'a> Round<'a> {
                 }
                 Some(Said::Doubt) => self.resolve(number),
                 Some(_) if self.is_locked(number) => self.unlock(),
+                // one who is told that the lease was lost, and nobody is there to take it, asks for a longer one
+                Some(Said::Lost) => self.longer = (self.longer + 1).min(LONGER),
                 // a lock that nobody gives back: 100 ms are short enough for its ttl
                 _ => pause_ms = (pause_ms * 2).clamp(20, 500),
             }
             self.pause(pause_ms);
         }
-        self.outcome.stuck = true;
+        self.is_stuck();
     }
 
     /// A git that was killed in the remote left its lock there, and that was said.

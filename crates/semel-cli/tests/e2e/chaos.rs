@@ -185,6 +185,19 @@ fn a_command_with_steps_is_killed_at_their_boundaries_too() {
     assert_eq!(lab.0.lines("out").len(), ran + 2, "undisturbed, with Semel and without");
 }
 
+/// Semel writes to its ledger most of the time here. Stopped inside a write, it would keep the ledger's lock from
+/// whoever is to take over.
+#[test]
+fn a_stall_in_the_middle_of_a_write_keeps_nobody_from_taking_over() {
+    let lab = Lab::new();
+    let script =
+        "for n in $(seq 10); do \"$SEMEL\" step s$n --on-lost retry -- true || exit; done; echo x >> out";
+    let flags = "--rounds 4 --seed 5 --at stall --no-plain --json";
+    let said = lab.ask(flags, &COUNTED, script).exits(0);
+    let at = objects(&said)("stall")["semel"].clone();
+    assert_eq!((&at["once"], &at["missed"]), (&4.into(), &0.into()), "{at}");
+}
+
 /// One that has always ended before the crash shows nothing, and that is not clean.
 #[test]
 fn a_boundary_that_is_never_hit_is_told() {

@@ -220,7 +220,7 @@ fn an_answer_that_it_is_done_needs_the_effect_at_that_time() {
     let none = Scene::of(Contender::Hold).with("effects", &[]);
     assert_eq!(missing(&none, Said::Done), 1);
     assert_eq!(missing(&none, Said::WasDone), 1);
-    for said in [Said::Yielded, Said::Doubt, Said::Failed, Said::Unknown] {
+    for said in [Said::Yielded, Said::Doubt, Said::Lost, Said::Failed, Said::Unknown] {
         assert_eq!(missing(&none, said), 0, "{said:?} claims nothing");
     }
     assert_eq!(missing(&Scene::of(Contender::Hold).with("effects", &["1 0"]), Said::Done), 0);

@@ -11,6 +11,8 @@ use super::{LOOK, Round};
 
 /// The longest wait for what a fault is aimed at.
 const AIM: Duration = Duration::from_secs(3);
+/// The longest that one who is suspended waits for a newer holder's write.
+const NEWER: Duration = Duration::from_secs(4);
 
 impl Round<'_> {
     /// Wait for what it is aimed at; false if all had ended before.
@@ -24,7 +26,7 @@ impl Round<'_> {
             if self.alive().is_empty() {
                 return false;
             }
-            std::thread::sleep(LOOK);
+            self.sleep(LOOK);
         }
         self.pause(strike.after_ms);
         !self.alive().is_empty()
@@ -121,27 +123,44 @@ impl Round<'_> {
     /// Stopped past the ttl, while another fires.
     fn stop(&mut self, pids: &[i32], strike: &Strike) -> bool {
         pids.iter().for_each(|pid| procs::signal(*pid, libc::SIGSTOP));
-        self.note(format!("{}: {pids:?} stopped", strike.fault.name()));
+        let name = strike.fault.name();
+        self.note(format!("{name}: {pids:?} stopped"));
         let before = self.aimed_at(Aim::Effect);
         self.fire(true);
         self.pause(strike.hold_ms);
-        // where tokens are checked it wakes when a newer holder has written, if one does
-        let since = Instant::now();
-        while self.contender.has_target() && self.aimed_at(Aim::Effect) == before && since.elapsed() < AIM {
-            self.pause(LOOK.as_millis() as u64);
+        // where tokens could be checked it wakes when a newer holder has written, if one does
+        if self.contender.has_target() {
+            self.watch(NEWER, |round| round.aimed_at(Aim::Effect) > before || round.alive().len() <= 1);
         }
+        let written = self.aimed_at(Aim::Effect);
+        let newer = if written > before { "a newer one has written" } else { "nobody has written" };
+        self.note(format!("{name}: it wakes, {newer}"));
+        // stopped inside a write, it may be the one that keeps the newer holder from writing
+        let gap_ms = if self.contender.has_target() && written == before { 0 } else { strike.gap_ms };
         // what the command started, before those who would end it
         let commands = lines(&self.dir, "pids");
         let commands: Vec<i32> = commands.iter().filter_map(|pid| pid.parse().ok()).collect();
         let commands: Vec<i32> = pids.iter().copied().filter(|pid| commands.contains(pid)).collect();
-        for command in commands {
-            for pid in std::iter::once(command).chain(procs::descendants(command, &self.mark)) {
+        for command in &commands {
+            for pid in std::iter::once(*command).chain(procs::descendants(*command, &self.mark)) {
                 procs::signal(pid, libc::SIGCONT);
             }
         }
-        self.pause(strike.gap_ms);
+        let mark = self.mark.clone();
+        self.watch(Duration::from_millis(gap_ms), |round| {
+            let has_ended = !commands.iter().any(|pid| procs::carries(*pid, &mark));
+            has_ended || round.aimed_at(Aim::Effect) > written
+        });
         pids.iter().for_each(|pid| procs::signal(*pid, libc::SIGCONT));
         true
+    }
+
+    /// Look until it is so, or for so long.
+    fn watch(&mut self, longest: Duration, is_so: impl Fn(&mut Self) -> bool) {
+        let since = Instant::now();
+        while since.elapsed() < longest && !is_so(self) {
+            self.pause(LOOK.as_millis() as u64);
+        }
     }
 
     fn disturb(&mut self, strike: &Strike) -> bool {

@@ -61,6 +61,17 @@ impl Actor {
         }
     }
 
+    /// Has all of it come to stand, as far as it lives?
+    pub(super) fn is_stopped(&self) -> bool {
+        let stands = |pid: i32| {
+            let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+            let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
+            // one that waits for a child which is to become another program stands when that one goes on
+            matches!(state, None | Some('T' | 't' | 'D' | 'Z' | 'X'))
+        };
+        carrying(&self.mark).into_iter().all(stands)
+    }
+
     /// To what it runs, not to Semel and its keepers.
     pub(super) fn signal_command(&self, signo: i32) {
         self.command().into_iter().for_each(|pid| send(pid, signo));

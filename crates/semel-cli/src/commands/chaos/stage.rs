@@ -12,6 +12,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use semel::clock::boottime;
+use semel::store::sqlite::Sqlite;
 
 use super::actor::Actor;
 use super::boundary::Boundary;
@@ -32,6 +33,8 @@ shift; exec "$@""#;
 const FAILURES: u32 = 2;
 const PAUSE: Duration = Duration::from_millis(2);
 const BUSY_PAUSE: Duration = Duration::from_millis(50);
+/// Who has the ledger's lock for so long, and runs, gives it back.
+const LOCKED: Duration = Duration::from_millis(50);
 /// How long a round may take at least.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -161,7 +164,7 @@ impl<'a> Stage<'a> {
             Boundary::AllKilled => first.kill_all(),
             Boundary::SemelKilled => first.kill().map_err(lost_sight)?,
             Boundary::CommandKilled => first.signal_command(libc::SIGKILL),
-            Boundary::Stall => first.signal_all(libc::SIGSTOP),
+            Boundary::Stall if hit => self.stop(&first)?,
             _ => {}
         }
         if matches!(boundary, Boundary::CommandKilled | Boundary::SemelKilled) {
@@ -182,6 +185,32 @@ impl<'a> Stage<'a> {
             Settled::Finished if moved < self.unit => Verdict::Lost,
             Settled::Finished => Verdict::Once,
         })
+    }
+
+    /// Stop all of it, outside of any write to the ledger: who is stopped inside one keeps SQLite's lock, and nobody could
+    /// take over before it wakes. On a machine that is suspended, those who would take over are as well.
+    fn stop(&self, actor: &Actor) -> Result<(), Trouble> {
+        let begun = boottime();
+        loop {
+            actor.signal_all(libc::SIGSTOP);
+            while !actor.is_stopped() {
+                self.check(begun)?;
+                std::thread::sleep(PAUSE / 2);
+            }
+            if self.is_free()? {
+                return Ok(());
+            }
+            self.check(begun)?;
+            actor.signal_all(libc::SIGCONT);
+            std::thread::sleep(PAUSE);
+        }
+    }
+
+    /// Does nobody hold a lock of the ledger? A checkpoint needs all of them.
+    fn is_free(&self) -> Result<bool, Trouble> {
+        let ledger = self.scratch.path().join("ledger.db");
+        let Ok(ledger) = Sqlite::open_with_patience(&ledger, LOCKED) else { return Ok(false) };
+        Ok(runtime()?.block_on(ledger.checkpoint()).is_ok())
     }
 
     /// The same crash where nobody remembers anything: the command is started again.
