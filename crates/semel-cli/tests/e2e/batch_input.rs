@@ -80,9 +80,9 @@ fn whatever_a_command_does_with_its_file_the_next_has_its_own() {
         case $((${1##*-} % 8)) in
             0) rm "$SEMEL_ITEM" ;;
             1) rm "$SEMEL_ITEM" && mkdir "$SEMEL_ITEM" && touch "$SEMEL_ITEM/x" ;;
-            2) ln "$SEMEL_ITEM" "kept-$1" ;;
-            3) mv "$SEMEL_ITEM" "kept-$1" ;;
-            4) mv "$SEMEL_ITEM" "kept-$1" && ln -s "$PWD/kept-$1" "$SEMEL_ITEM" ;;
+            2) ln "$SEMEL_ITEM" "kept-$2-$1" ;;
+            3) mv "$SEMEL_ITEM" "kept-$2-$1" ;;
+            4) mv "$SEMEL_ITEM" "kept-$2-$1" && ln -s "$PWD/kept-$2-$1" "$SEMEL_ITEM" ;;
             5) yes | head -c 5000 > "$SEMEL_ITEM" ;;
             6) chmod 666 "$SEMEL_ITEM" ;;
         esac"#;
@@ -90,13 +90,17 @@ fn whatever_a_command_does_with_its_file_the_next_has_its_own() {
     for workers in ["1", "3"] {
         let job = format!("posts-{workers}");
         let mut command = home.semel(["batch", "items", "--job", &job, "--format", "lines", "-j", workers]);
-        command.args(["--", "sh", "script", "{line}"]);
+        command.args(["--", "sh", "script", "{line}", workers]);
         home.launch(&mut command).end().exits(0);
     }
     assert_eq!(home.lines("seen").len(), 96);
     assert!(!home.path("wrong").exists(), "{:?}", home.lines("wrong"));
-    for line in items.lines().filter(|line| home.path(&format!("kept-{line}")).exists()) {
-        assert_eq!(text(&home, &format!("kept-{line}")), line);
+    for workers in ["1", "3"] {
+        let kept =
+            |line: &&str| (2..=4).contains(&(line.rsplit('-').next().unwrap().parse::<u32>().unwrap() % 8));
+        for line in items.lines().filter(kept) {
+            assert_eq!(text(&home, &format!("kept-{workers}-{line}")), line);
+        }
     }
 }
 
