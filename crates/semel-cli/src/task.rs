@@ -204,13 +204,11 @@ impl<'a> CommandTask<'a> {
     /// The file with the item, anew for every try.
     fn lay_out_item(&mut self, begin: &Begin) -> std::io::Result<()> {
         let Some(item) = &self.item else { return Ok(()) };
-        match &mut self.item_file {
-            Some(file) => file.again(&item.text),
-            none => {
-                *none = Some(item.files.lay_out(&self.runs, &begin.grant.nonce, &item.text)?);
-                Ok(())
-            }
-        }
+        self.item_file = Some(match self.item_file.take() {
+            Some(file) => file.again(&item.text)?,
+            None => item.files.lay_out(&self.runs, &begin.grant.nonce, &item.text)?,
+        });
+        Ok(())
     }
 
     /// What the command reads.

@@ -56,12 +56,10 @@ impl ItemFile {
         self.laid.as_ref().map(|laid| laid.place.path().to_owned()).unwrap_or_default()
     }
 
-    /// The same item once more, whatever became of the file.
-    pub(crate) fn again(&mut self, text: &[u8]) -> io::Result<()> {
-        if let Some(laid) = self.laid.take() {
-            self.laid = Some(laid.again(text)?);
-        }
-        Ok(())
+    /// The same item once more, whatever became of the file. One that cannot be written is given up.
+    pub(crate) fn again(mut self, text: &[u8]) -> io::Result<ItemFile> {
+        self.laid = self.laid.take().map(|laid| laid.again(text)).transpose()?;
+        Ok(self)
     }
 }
 
