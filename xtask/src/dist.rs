@@ -97,7 +97,7 @@ fn called(valgrind: &Path, semel: &Path, folder: &Path) -> Result<Vec<String>, S
         &["run", "--job", "b", "--every", "day", "--", "/bin/true"],
         &["run", "--job", "c", "--once", "--", "/bin/false"],
         &["run", "--job", "d", "--once", "--", "/bin/sh", "-c", &nested],
-        &["batch", &item, "--job", "e", "-j", "2", "--", "/bin/true", "{}"],
+        &["batch", &item, "--job", "e", "--key", "line", "-j", "2", "--", "/bin/true", "{}"],
         &["lease", "hold", "f", "--", "/bin/true"],
     ];
     let (mut called, mut known) = (Vec::new(), HashSet::new());
