@@ -23,6 +23,9 @@ const ORDERED: &str = "x86_64-unknown-linux-gnu";
 /// One in so many functions that are called by chance, and not each time, is no reason to link again.
 const FEW: usize = 50;
 
+/// The one of the commands whose functions are looked for that is to fail.
+const FAILS: [&str; 6] = ["run", "--job", "c", "--once", "--", "/bin/false"];
+
 /// Build it, and say where it is.
 pub(crate) fn build() -> Result<PathBuf, String> {
     let triple = host()?;
@@ -95,7 +98,7 @@ fn called(valgrind: &Path, semel: &Path, folder: &Path) -> Result<Vec<String>, S
         fresh,
         &["run", "--job", "g", "--once", "--", "/bin/true"],
         &["run", "--job", "b", "--every", "day", "--", "/bin/true"],
-        &["run", "--job", "c", "--once", "--", "/bin/false"],
+        &FAILS,
         &["run", "--job", "d", "--once", "--", "/bin/sh", "-c", &nested],
         &["batch", &item, "--job", "e", "--key", "line", "-j", "2", "--", "/bin/true", "{}"],
         &["lease", "hold", "f", "--", "/bin/true"],
@@ -124,9 +127,13 @@ fn profile(valgrind: &Path, semel: &Path, folder: &Path, words: &[&str]) -> Resu
         .args(words)
         .env("SEMEL_STORE", format!("sqlite:{}", folder.join("ledger.db").display()));
     profile.env("XDG_STATE_HOME", folder).env_remove("SEMEL_CONFIG");
-    profile.current_dir(folder).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    // how it ends is of no interest: one of them is to fail
-    profile.status().map_err(|why| format!("valgrind: {why}"))?;
+    profile.current_dir(folder).stdin(Stdio::null());
+    let ended = profile.output().map_err(|why| format!("valgrind: {why}"))?;
+    // one that was refused would show nothing of what it is here for
+    if ended.status.code() != Some(i32::from(words == FAILS)) {
+        let why = String::from_utf8_lossy(&ended.stderr);
+        return Err(format!("semel {} ended with {}: {}", words.join(" "), ended.status, why.trim()));
+    }
     let files = fs::read_dir(&calls).map_err(|why| why.to_string())?;
     let texts = files.flatten().map(|file| fs::read_to_string(file.path()).unwrap_or_default());
     Ok(texts.flat_map(|text| names(&text, semel)).collect())

@@ -94,9 +94,17 @@ pub(crate) fn install_missing() -> Result<(), String> {
     servers::install_others()
 }
 
-/// cargo, as it was called.
+/// cargo, as it was called. What `cargo run` told this program about itself is not passed on: the build script of `ring` is
+/// run again whenever that changes, and with it everything that speaks TLS is built again.
 pub(crate) fn cargo() -> Command {
-    Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    for (name, _) in std::env::vars_os() {
+        let told = name.to_string_lossy();
+        if ["CARGO_PKG_", "CARGO_MANIFEST_"].iter().any(|prefix| told.starts_with(prefix)) {
+            cargo.env_remove(&name);
+        }
+    }
+    cargo
 }
 
 /// The test runner: each test is a process of its own, which the mutants need.
