@@ -2,8 +2,8 @@
    SHIM_KIND is eio, enospc or short; each fault adds a byte to SHIM_LOG.
    A file system that is really full below SHIM_WATCH adds a byte to SHIM_FULL, and being loaded one to SHIM_HELLO: so it is
    known whether anybody met it.
-   And timers as they are: libfaketime, preloaded after this, shifts absolute timers of every clock, not of the wall
-   clock alone. */
+   And timers and file times as they are: libfaketime, preloaded after this, shifts absolute timers of every clock, not
+   of the wall clock alone, and writes its own hour where a file server was asked for its "now". */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/timerfd.h>
 #include <sys/types.h>
@@ -125,6 +126,7 @@ int linkat(int from_dir, const char *from, int to_dir, const char *to, int flags
     return is_path(to) ? wrong() : real_linkat(from_dir, from, to_dir, to, flags);
 }
 int rename(const char *from, const char *to) { return is_path(to) ? wrong() : real_rename(from, to); }
+int futimens(int fd, const struct timespec times[2]) { return (int)syscall(SYS_utimensat, fd, NULL, times, 0); }
 int timerfd_settime(int fd, int flags, const struct itimerspec *next, struct itimerspec *last) {
     return (int)syscall(SYS_timerfd_settime, fd, flags, next, last);
 }
