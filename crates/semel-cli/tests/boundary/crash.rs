@@ -88,6 +88,7 @@ impl Watch for Nemesis<'_> {
         if self.at == Some(boundary)
             && let Some(processes) = there.first().and_then(|victim| victim.of(stop, tree))
         {
+            self.started |= tree.is_under_way();
             tree.kill(&processes);
             self.struck = true;
         }

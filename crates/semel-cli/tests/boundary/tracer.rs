@@ -95,6 +95,16 @@ impl Tree {
         found
     }
 
+    /// Is the command of the run there? It is from its fork on, and that is told only when the call has returned.
+    pub(crate) fn is_under_way(&self) -> bool {
+        let is_fork =
+            |call: i64| [libc::SYS_fork, libc::SYS_vfork, libc::SYS_clone, libc::SYS_clone3].contains(&call);
+        self.threads.values().any(|thread| {
+            thread.role == Role::Other
+                || thread.role == Role::Keeper && thread.call.is_some_and(|(call, _)| is_fork(call))
+        })
+    }
+
     /// End these now.
     pub(crate) fn kill(&self, processes: &[i32]) {
         for process in processes {

@@ -148,7 +148,7 @@ impl<'a> Stage<'a> {
         let stall = boundary == Boundary::Stall;
         let policy = if stall { with_short_ttl(&self.args.policy) } else { self.args.policy.clone() };
         let mut first = self.semel(boundary.place(), &policy)?;
-        let hit = match boundary {
+        let mut hit = match boundary {
             Boundary::DoubleFire => {
                 let mut second = self.semel(None, &policy)?;
                 // one of them met the other: else they came one after the other
@@ -164,7 +164,7 @@ impl<'a> Stage<'a> {
             Boundary::AllKilled => first.kill_all(),
             Boundary::SemelKilled => first.kill().map_err(lost_sight)?,
             Boundary::CommandKilled => first.signal_command(libc::SIGKILL),
-            Boundary::Stall if hit => self.stop(&first)?,
+            Boundary::Stall if hit => hit = self.stop(&first)?,
             _ => {}
         }
         if matches!(boundary, Boundary::CommandKilled | Boundary::SemelKilled) {
@@ -189,7 +189,8 @@ impl<'a> Stage<'a> {
 
     /// Stop all of it, outside of any write to the ledger: who is stopped inside one keeps SQLite's lock, and nobody could
     /// take over before it wakes. On a machine that is suspended, those who would take over are as well.
-    fn stop(&self, actor: &Actor) -> Result<(), Trouble> {
+    /// False: its command ended before there was such a moment.
+    fn stop(&self, actor: &Actor) -> Result<bool, Trouble> {
         let begun = boottime();
         loop {
             actor.signal_all(libc::SIGSTOP);
@@ -198,7 +199,7 @@ impl<'a> Stage<'a> {
                 std::thread::sleep(PAUSE / 2);
             }
             if self.is_free()? {
-                return Ok(());
+                return Ok(actor.runs_its_command());
             }
             self.check(begun)?;
             actor.signal_all(libc::SIGCONT);
