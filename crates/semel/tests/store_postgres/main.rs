@@ -14,3 +14,4 @@ mod kills;
 mod setups;
 mod stage;
 mod suite;
+mod together;

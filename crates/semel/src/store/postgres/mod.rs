@@ -10,6 +10,7 @@
 //! - The timeline is the token's epoch: after a failover it is a higher one, so tokens grow even where grants were lost.
 //!   A grant that was decided before the failover and is written after it is refused, to be decided anew.
 //! - Verbs of one process share one connection, each answered in its turn. A second one is there while somebody waits.
+//! - Swaps that come while others are under way are sent together, in one statement: one commit for all of them.
 //! - What is posted is sent and not waited for, where the server itself is at the other end: it does all that it has read
 //!   before it finds that nobody is there any more. A pooler would give up its session for that, so there it is waited for.
 //!   Whether there is one is told by the port that the server sees.
@@ -22,6 +23,7 @@ mod connect;
 mod error;
 mod examine;
 mod hints;
+mod queue;
 mod schema;
 mod socket;
 mod tls;
@@ -39,6 +41,7 @@ use super::{Change, Durability, Finding, Loaded, OpenError, Pending, Record, Set
 use address::Address;
 use connect::Link;
 use hints::Hints;
+use queue::Queue;
 pub use schema::{DEFAULT_SCHEMA, schema_sql};
 use verbs::Sql;
 
@@ -52,6 +55,7 @@ const LOOK_ANYWAY: Duration = Duration::from_secs(1);
 pub struct Postgres {
     link: Arc<Link>,
     hints: Arc<Hints>,
+    queue: Queue,
     sql: Sql,
     deadline: Duration,
     /// The timeline as the last load told it; 0 before.
@@ -69,6 +73,7 @@ impl Postgres {
         Ok(Postgres {
             link,
             hints,
+            queue: Queue::default(),
             sql,
             deadline: settings.deadline,
             epoch,

@@ -52,9 +52,17 @@ impl Postgres {
         sql: &str,
         params: &Params<'_>,
     ) -> Result<Vec<Row>, StoreError> {
-        let end = after(self.deadline);
-        let place = &self.link.address.place;
-        let late = || format!("PostgreSQL at {place} did not answer within {:?}", self.deadline);
+        self.ask_until(after(self.deadline), kind, sql, params).await
+    }
+
+    async fn ask_until(
+        &self,
+        end: Instant,
+        kind: Kind,
+        sql: &str,
+        params: &Params<'_>,
+    ) -> Result<Vec<Row>, StoreError> {
+        let late = || self.late_said();
         let (mut installed, mut pause) = (false, Duration::from_millis(1));
         loop {
             let Ok(wire) = timeout_at(end, self.link.wire(end)).await else {
@@ -91,10 +99,19 @@ impl Postgres {
         }
     }
 
-    /// How long a statement may wait for a row that another transaction has locked: less than the deadline, so that the
-    /// answer is a sure one.
-    fn patience(&self) -> String {
-        (self.deadline.as_millis() / 2).clamp(1, 3_600_000).to_string()
+    fn late_said(&self) -> String {
+        format!("PostgreSQL at {} did not answer within {:?}", self.link.address.place, self.deadline)
+    }
+
+    /// It did not come to be asked in time.
+    pub(super) fn late(&self) -> StoreError {
+        StoreError::Unavailable(self.late_said())
+    }
+
+    /// How long a statement may wait for a row that another transaction has locked: less than what is left of the
+    /// deadline, so that the answer is a sure one.
+    fn patience(left: Duration) -> String {
+        (left.as_millis() / 2).clamp(1, 3_600_000).to_string()
     }
 
     pub(super) async fn load_now(&self, keys: &[RecordKey]) -> Result<Loaded, StoreError> {
@@ -129,10 +146,20 @@ impl Postgres {
         if changes.is_empty() {
             return Ok(Vec::new());
         }
+        self.queue.swap(self, changes, durability).await
+    }
+
+    /// One statement, sent now.
+    pub(super) async fn swap_alone(
+        &self,
+        changes: &[Change],
+        durability: Durability,
+        end: Instant,
+    ) -> Result<Vec<Version>, StoreError> {
         let draft = Draft::of(changes)?;
-        let said = self.said_with(changes, durability);
+        let said = self.said_with(changes, durability, end);
         let params = draft.params(&said);
-        let rows = self.ask(Kind::Write, &self.sql.swap, &params).await?;
+        let rows = self.ask_until(end, Kind::Write, &self.sql.swap, &params).await?;
         match rows.first() {
             None => Ok(draft.versions()),
             Some(row) => {
@@ -144,12 +171,12 @@ impl Postgres {
         }
     }
 
-    fn said_with(&self, changes: &[Change], durability: Durability) -> With {
+    fn said_with(&self, changes: &[Change], durability: Durability, end: Instant) -> With {
         let last_seen = self.epoch.load(Ordering::Relaxed);
         let epoch =
             changes.iter().filter(|change| grants(change)).map(|change| decided_in(change, last_seen));
         With {
-            patience: self.patience(),
+            patience: Postgres::patience(end.saturating_duration_since(Instant::now())),
             relaxed: durability == Durability::Relaxed,
             epoch: epoch.min().unwrap_or(0),
         }
@@ -163,7 +190,7 @@ impl Postgres {
             _ => return self.swap_now(changes, Durability::Relaxed).await.map(drop),
         };
         let draft = Draft::of(changes)?;
-        let said = self.said_with(changes, Durability::Relaxed);
+        let said = self.said_with(changes, Durability::Relaxed, end);
         let params = draft.params(&said);
         let mut asked = pin!(wire.client.query_typed(&self.sql.swap, &params));
         let left = async {
@@ -190,7 +217,7 @@ impl Postgres {
     }
 
     pub(super) async fn touch_now(&self, key: &RecordKey, version: &Version) -> Result<(), StoreError> {
-        let patience = self.patience();
+        let patience = Postgres::patience(self.deadline);
         let params: [(&(dyn ToSql + Sync), Type); 3] =
             [(&key.as_str(), Type::TEXT), (&version.as_str(), Type::TEXT), (&patience, Type::TEXT)];
         let rows = self.ask(Kind::Write, &self.sql.touch, &params).await?;
@@ -431,7 +458,7 @@ fn floor(epoch: i64) -> u64 {
 
 /// Does it start a clock that does not run yet? Then it may carry a token: after a failover since it was decided, a lost
 /// grant may have had the same one, so it must be decided anew.
-fn grants(change: &Change) -> bool {
+pub(super) fn grants(change: &Change) -> bool {
     matches!(change, Change::Put { ttl: Some(_), expect, .. } if !matches!(expect, Expect::Live(_)))
 }
 
